@@ -1,8 +1,9 @@
-// Atomics on a peer's memory: a counter that hands out tickets (fetch-and-add), and a word that
-// only one of two clients can own (compare-and-swap). The peer's processor takes no part.
+// Atomics on a peer's memory: a counter that gives each client another number (fetch-and-add), and
+// a word that only one of two clients can own (compare-and-swap). The peer's processor is not
+// involved.
 //
-// Use a word either only through the network or only by the processor. The exception is a device
-// whose atomics hold against the processor too (AtomicScope::kGlobal).
+// A word is changed either by remote atomics only or by the processor only. The exception is a
+// device whose operations are atomic with the processor's too (AtomicScope::kGlobal).
 //
 //   atomics
 #include <cinttypes>
@@ -24,7 +25,7 @@ std::uint64_t word(const MemoryRegion& memory, std::size_t offset) {
   return value;
 }
 
-// Returns the counter's old value, which no other client gets.
+// Returns the counter's old value. No other client receives the same value.
 Result<std::uint64_t> take_ticket(End& client, const RemoteSpan& server) {
   Batch batch = client.qp.batch();
   batch.fetch_add(1, OpFlags::kSignaled, client.memory.local(0, 8), *server.subspan(kTickets, 8),

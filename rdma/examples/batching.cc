@@ -34,23 +34,22 @@ Status read_all(Pair& pair) {
   return {};
 }
 
-// A function that returns early leaves no partial work behind.
+// A batch that is destroyed without submit() posts nothing. So a function may return early.
 Status give_up(Pair& pair) {
   {
     Batch batch = pair.client.qp.batch();
     batch.write(1, OpFlags::kSignaled, pair.client.memory.local(0, 8),
                 *pair.server.memory.remote().subspan(0, 8));
-  }  // without submit() the batch is dropped
+  }  // dropped
   std::array<WorkCompletion, 1> none;
   RKV_ASSIGN_OR_RETURN(const std::size_t count, pair.client.queue.poll(none));
   std::printf("a dropped batch: %zu completions\n", count);
   return {};
 }
 
-// A WRITE and the message that announces it: requests posted in order to one queue pair arrive in
-// order. Short messages go inline: they are copied at once, from memory that need not be
-// registered.
-Status write_then_tell(Pair& pair) {
+// A WRITE and the message that announces it. Requests of one queue pair arrive in the order of
+// posting. Inline data is copied when it is posted, from memory that need not be registered.
+Status write_then_announce(Pair& pair) {
   const ReceiveRequest receive{.wr_id = 1, .buffer = pair.server.memory.local(4096, 64)};
   RKV_RETURN_IF_ERROR(pair.server.qp.post_receives({&receive, 1}));
   std::memcpy(pair.client.memory.bytes().data(), "a record", 8);
@@ -59,10 +58,10 @@ Status write_then_tell(Pair& pair) {
               *pair.server.memory.remote().subspan(8192, 8));
   batch.send_inline(3, OpFlags::kSignaled, rkv::as_bytes("at 8192"));
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
-  RKV_ASSIGN_OR_RETURN(const WorkCompletion told, complete_one(pair.server.queue));
+  RKV_ASSIGN_OR_RETURN(const WorkCompletion received, complete_one(pair.server.queue));
   RKV_RETURN_IF_ERROR(complete_one(pair.client.queue));
   const rkv::MutableBytes bytes = pair.server.memory.bytes();
-  std::printf("the message \"%.*s\" found \"%.8s\"\n", static_cast<int>(told.byte_length),
+  std::printf("the message \"%.*s\" found \"%.8s\"\n", static_cast<int>(received.byte_length),
               reinterpret_cast<const char*>(bytes.data() + 4096),
               reinterpret_cast<const char*>(bytes.data() + 8192));
   return {};
@@ -73,7 +72,7 @@ Status run() {
   std::memset(pair.server.memory.bytes().data(), 'x', kReads * kBytes);
   RKV_RETURN_IF_ERROR(read_all(pair));
   RKV_RETURN_IF_ERROR(give_up(pair));
-  return write_then_tell(pair);
+  return write_then_announce(pair);
 }
 
 }  // namespace

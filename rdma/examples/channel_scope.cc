@@ -27,7 +27,7 @@ Result<Side> join(const ProtectionDomain& pd, PreparedChannel mine, const Endpoi
   return Side{std::move(memory), std::move(channel)};
 }
 
-// Each call returns when its operation has finished; then the caller owns the buffer again.
+// Each call blocks until its operation has finished. The buffer then belongs to the caller again.
 Status one_by_one(Side& client, const RemoteSpan& remote) {
   std::memcpy(client.memory.bytes().data(), "written", 8);
   RKV_RETURN_IF_ERROR(client.channel.write(client.memory.local(0, 8), remote, soon()));
@@ -65,14 +65,14 @@ Status question_and_answer(Side& client, Side& server) {
   return out.operations;
 }
 
-// No peer sends. At the deadline the receive is cut off, so that the device cannot write into a
-// buffer that is reused. The cost: the connection ends.
+// No peer sends. At the deadline the queue pair is moved to the error state, which flushes the
+// receive. So the device cannot write into a buffer that is reused. The connection ends with it.
 Status too_late(Side& server) {
   const rkv::SteadyClock clock;
   const auto out = server.channel.scope(Deadline::after_ms(clock, 50), [&](Scope& scope) {
     scope.receive(server.memory.local(0, kBytes));
   });
-  if (out.operations) return rkv::fail(rkv::Code::kCorrupt, "a message out of nowhere");
+  if (out.operations) return rkv::fail(rkv::Code::kCorrupt, "an unexpected message");
   std::printf("%s, %u cut off, %u outstanding, the channel is %s\n",
               out.operations.error().code == rkv::Code::kTimeout ? "timed out" : "failed",
               out.cut_off_count, server.channel.outstanding(),

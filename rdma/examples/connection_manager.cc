@@ -1,5 +1,5 @@
-// Two programs, or two threads, that find each other by address. The server offers memory in its
-// answer; the client reads it without a further request.
+// Two programs, or two threads, that connect by address. The server sends the address and key of
+// its memory as private data; the client READs that memory.
 //
 //   connection_manager                         both, over this machine's own device
 //   connection_manager server HOST:PORT        one of them
@@ -39,14 +39,15 @@ struct Parts {
   }
 };
 
-// Answers one client, and returns when the client has left: the memory lives in this function.
+// Accepts one client, and returns when the client has disconnected. The memory belongs to this
+// function.
 Status serve(CmListener& listener) {
   RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(soon()));
   RKV_ASSIGN_OR_RETURN(Parts parts, Parts::make(request.device()));
   std::ranges::copy(rkv::as_bytes(kOffered), parts.memory.bytes().begin());
   RKV_ASSIGN_OR_RETURN(PreparedQueuePair qp,
                        QueuePair::create(parts.pd, parts.queue, parts.queue, {}));
-  // On the wire private data has no length of its own: only the first 20 received bytes count.
+  // Private data arrives padded with zeros: the client uses the first 20 bytes.
   const auto offer = parts.memory.remote().subspan(0, kOffered.size())->to_bytes();
   RKV_ASSIGN_OR_RETURN(
       CmConnection link,
@@ -73,10 +74,10 @@ Status ask(const SocketAddress& server) {
                                                     rkv::as_bytes("hello"), soon(), &refusal));
   const RemoteSpan offered =
       RemoteSpan::from_bytes(link.peer_data.bytes().first<RemoteSpan::kWireBytes>());
-  // A peer's data is a claim: read no more than the buffer holds.
+  // The peer's data is not trusted: the READ is limited to the length of the buffer.
   const std::size_t length = std::min<std::uint64_t>(offered.length, parts.memory.size());
   const auto wanted = offered.subspan(0, length);
-  if (!wanted) return rkv::fail(rkv::Code::kCorrupt, "the server offers what cannot be");
+  if (!wanted) return rkv::fail(rkv::Code::kCorrupt, "the server offers an invalid span");
   Batch batch = link.qp.batch();
   batch.read(1, OpFlags::kSignaled, parts.memory.local(0, length), *wanted);
   RKV_RETURN_IF_ERROR(std::move(batch).submit());

@@ -1,5 +1,6 @@
-// A datagram service found by address and port. The client learns where to send and says where it
-// receives: one question, one answer, no connection.
+// A datagram service found by address and port. The client's lookup carries its queue pair number
+// to the service and returns the service's address. Then one question and one answer are sent,
+// without a connection.
 //
 //   datagram_service                         both, over this machine's own device
 //   datagram_service server HOST:PORT        one of them
@@ -41,7 +42,7 @@ struct Node {
         BasicQueuePair<Ud>::create(pd, outgoing.queue, incoming.queue, {.inline_bytes = 64}));
     return Node{std::move(pd), std::move(incoming), std::move(outgoing), std::move(prepared)};
   }
-  // Starts in INIT, where prepare() of a resolver or of a request has brought the queue pair.
+  // REQUIRES: the queue pair is in INIT; prepare() of a resolver or of a request moves it there.
   Status activate(std::uint32_t qkey) {
     const ReceiveRequest receive{.wr_id = 1, .buffer = incoming.memory.local(0, kBytes)};
     RKV_RETURN_IF_ERROR(prepared.post_receives({&receive, 1}));
@@ -76,7 +77,8 @@ Status serve(DatagramListener& listener) {
   RKV_RETURN_IF_ERROR(node.activate(qkey));
   Number number;
   if (request.private_data().size() < sizeof number) {
-    return std::move(request).reject(rkv::as_bytes("who asks says its queue pair's number"));
+    return std::move(request).reject(
+        rkv::as_bytes("the request lacks the client's queue pair number"));
   }
   std::ranges::copy(request.private_data().first<sizeof number>(), number.begin());
   const DatagramSource client{.qp_num = ntohl(std::bit_cast<std::uint32_t>(number)),

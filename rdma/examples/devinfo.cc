@@ -57,7 +57,7 @@ rkv::Status run() {
   for (const DeviceInfo& info : devices) {
     std::printf("%s: %s%s, GUID %s\n", info.name.c_str(), info.node_type.c_str(),
                 info.iwarp ? ", iWARP" : "", info.guid.to_string().c_str());
-    if (info.open_error) {  // a device that cannot be opened hides no other
+    if (info.open_error) {  // the other devices are still listed
       std::printf("  cannot be opened: %s\n", rkv::to_string(*info.open_error).c_str());
       continue;
     }

@@ -14,7 +14,7 @@ namespace {
 
 using namespace example;
 
-constexpr std::uint32_t kKey = 0x1234;  // of both sides, agreed beforehand
+constexpr std::uint32_t kKey = 0x1234;  // the Q_Key of both sides
 constexpr std::size_t kBytes = 64;
 
 using Address = std::unique_ptr<ibv_ah, int (*)(ibv_ah*)>;

@@ -1,5 +1,5 @@
-// One thread serves many connections: it sleeps in epoll_wait until a completion queue has an
-// entry, learns which queue, and loses no wake-up. Eight connections send a few messages each.
+// One thread serves many connections. It sleeps in epoll_wait until a completion queue has an
+// entry; the event names the queue. No wake-up is lost. Eight connections send a few messages each.
 //
 //   event_loop
 #include <sys/epoll.h>
@@ -32,7 +32,7 @@ struct Loop {
   Device device;
   ProtectionDomain pd;
   CompletionChannel channel;  // one for all queues: one descriptor to wait for
-  // Each element has its place before its queue is created: the queue's events name that place.
+  // Each queue's events contain the address of its element, so an element exists before its queue.
   std::array<std::optional<Connection>, kConnections> connections;
   std::uint32_t served = 0;
 
@@ -59,8 +59,8 @@ struct Loop {
     return {};
   }
 
-  // An event says that a queue has an entry, not how many. To lose no wake-up: arm first, then poll
-  // until the queue is empty. A later completion raises a new event.
+  // An event reports that a queue has entries, not their number. The queue is first armed and then
+  // polled until it is empty. So no wake-up is lost: a later completion raises a new event.
   Status serve(Connection& connection) {
     RKV_RETURN_IF_ERROR(connection.queue.arm());
     for (;;) {
@@ -76,14 +76,14 @@ struct Loop {
     }
   }
 
-  // Sleeps until some queue has an entry, and touches no other queue.
+  // Serves the queues that have entries until `wanted` messages have arrived. Blocks.
   Status run_until(std::uint32_t wanted, int epoll) {
     while (served < wanted) {
       epoll_event event{};
       const int ready = epoll_wait(epoll, &event, 1, soon().left_ms());
       if (ready < 0 && errno != EINTR) return verb_error("epoll_wait", errno);
       if (ready == 0) return rkv::fail(rkv::Code::kTimeout, "no message came");
-      for (;;) {  // until no event is left: the descriptor is watched for edges
+      for (;;) {  // until no event is left: the descriptor is edge-triggered
         RKV_ASSIGN_OR_RETURN(const auto of, channel.next_event());
         if (!of) break;
         RKV_RETURN_IF_ERROR(serve(**static_cast<std::optional<Connection>*>(of->context)));
@@ -97,12 +97,12 @@ Status run() {
   RKV_ASSIGN_OR_RETURN(Device device, Device::open_first_active());
   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
   RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
-  Loop loop{std::move(device), std::move(pd), std::move(channel), {}};  // must not move from here
-                                                                        // on
+  // The loop is not moved from here on: events contain the addresses of its elements.
+  Loop loop{std::move(device), std::move(pd), std::move(channel), {}};
   for (std::optional<Connection>& place : loop.connections)
     RKV_RETURN_IF_ERROR(loop.add(place));
 
-  // A real program's loop has its sockets and timers in the same epoll instance.
+  // A real program adds its sockets and timers to the same epoll instance.
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", epoll));
   epoll_event interest{.events = EPOLLIN | EPOLLET, .data = {}};

@@ -44,7 +44,7 @@ rkv::Status run() {
                                               AccessFlags::kLocalWrite | AccessFlags::kRemoteRead |
                                                   AccessFlags::kRemoteWrite));
 
-  // Two queue pairs. Two programs would send each other their endpoints, by any means.
+  // Two queue pairs. Two programs would exchange their endpoints, by any means.
   RKV_ASSIGN_OR_RETURN(PreparedQueuePair prepared, QueuePair::create(pd, queue, queue, {}));
   RKV_ASSIGN_OR_RETURN(PreparedQueuePair other, QueuePair::create(pd, queue, queue, {}));
   RKV_ASSIGN_OR_RETURN(const std::uint8_t port, device.first_active_port());
@@ -57,7 +57,7 @@ rkv::Status run() {
                        std::move(other).handshake(a, {.remote_access = AccessFlags::kRemoteRead |
                                                                        AccessFlags::kRemoteWrite}));
 
-  // A message needs a receive that was posted on the other side before.
+  // A SEND consumes a receive, which the other side must have posted before.
   const ReceiveRequest receive{.wr_id = 1, .buffer = theirs.local(0, 64)};
   RKV_RETURN_IF_ERROR(server.post_receives({&receive, 1}));
   copy("hello", ours.local());
@@ -68,7 +68,7 @@ rkv::Status run() {
   RKV_RETURN_IF_ERROR(finish(queue, "receive"));  // sides share one completion queue here
   std::printf("received: %.5s\n", reinterpret_cast<const char*>(theirs.bytes().data()));
 
-  // The peer's processor takes no part in these.
+  // The peer's processor is not involved in a WRITE or a READ.
   copy("written", ours.local());
   const RemoteSpan remote = theirs.remote();  // 20 bytes on the wire: RemoteSpan::to_bytes()
   Batch both = client.batch();

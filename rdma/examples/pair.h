@@ -55,7 +55,7 @@ inline Result<WorkCompletion> complete_one(CompletionQueue& queue) {
 inline constexpr AccessFlags kAll = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead |
                                     AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic;
 
-// One end: the queue for its completions, and its memory.
+// The resources of one end: the completion queue and registered memory.
 struct Room {
   CompletionChannel channel;
   CompletionQueue queue;

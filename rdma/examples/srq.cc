@@ -1,5 +1,5 @@
 // A shared receive queue: one pool of buffers for the receives of several connections, and the
-// event that says when to refill it.
+// event that reports when to refill it.
 //
 //   srq
 #include <rkv/rdma/srq.h>
@@ -85,7 +85,7 @@ Status run() {
     connections.push_back(std::move(both.server));
   }
 
-  // Below this number of buffers the device raises the event, once.
+  // The device raises the event once, when fewer buffers than this are left.
   RKV_RETURN_IF_ERROR(server.srq.arm_limit(kLowWater));
   std::vector<std::uint64_t> used;
   for (std::uint32_t sent = 0; sent <= kBuffers - kLowWater; ++sent) {
@@ -101,7 +101,8 @@ Status run() {
   RKV_RETURN_IF_ERROR(await_limit(device, server.srq));
   std::printf("limit reached: fewer than %u buffers left\n", kLowWater);
 
-  // Refill first, then arm: armed below the limit, the event would fire at the next message.
+  // The queue is refilled before the limit is armed: armed below its limit, it would raise the
+  // event at the next message.
   for (const std::uint64_t buffer : used)
     RKV_RETURN_IF_ERROR(server.post(buffer));
   RKV_RETURN_IF_ERROR(server.srq.arm_limit(kLowWater));

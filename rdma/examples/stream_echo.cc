@@ -29,8 +29,8 @@ Task<Result<std::uint64_t>> echo(Stream<T>& stream) {
   co_return co_await copy_stream(stream, stream, rkv::MutableBytes(buffer));
 }
 
-// The client's two halves. A single coroutine that writes everything before it reads would also
-// work: a blocked write receives meanwhile. But then all answers would wait in memory.
+// The client's two coroutines. A single one that writes everything before it reads would also work,
+// because a blocked write receives meanwhile. But then all received bytes would stay in memory.
 template <MessageTransport T>
 Task<Result<std::size_t>> ask(Stream<T>& stream, rkv::Bytes question) {
   co_return co_await stream.write(question);  // in as many messages as needed

@@ -40,7 +40,8 @@ std::optional<std::uint16_t> port_of(const std::string& address) {
   return port;
 }
 
-// An adapter's atomic on its own host is immediate: all actions of others are separate events.
+// An adapter's atomic on its own host takes effect within one event, so it is atomic with all other
+// operations.
 class HostAtomics final : public Atomics {
  public:
   Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
@@ -156,7 +157,7 @@ Result<std::unique_ptr<Connection>> SimTransport::connect(
       if (rejection != nullptr) *rejection = handshake->rejection;
       return fail(Code::kRejected, "the peer refused the connection");
     case Handshake::State::kUnreachable:
-      return fail(Code::kUnreachable, "nobody listens at the address");
+      return fail(Code::kUnreachable, "the address has no listener");
     default:
       return fail(Code::kTimeout, "the peer did not answer in time");
   }

@@ -1,12 +1,12 @@
 // The simulated network: hosts, the links between them, and the faults that may occur. This file
 // and the files beside it implement the required behaviour of a transport.h backend; faults decide
-// the behaviour that transport.h leaves open.
+// the behaviour that transport.h leaves unspecified.
 //
 //   auto fabric = std::make_shared<Fabric>(seed);
 //   auto server = open_sim(fabric, "server");  // a new host, and a Transport on it
 //   auto client = open_sim(fabric, "client");
 //   fabric->faults().cut_in = 200;              // 1 in 200 operations loses its connection
-//   fabric->crash(*server);                     // the host dies; its memory is no longer READ
+//   fabric->crash(*server);                     // the host stops; its memory is no longer READ
 //
 // Rules: README.md of this directory.
 // Thread safety: none; one thread, many fibers.
@@ -30,32 +30,33 @@ class SimQueue;
 class SimRegion;
 
 // Times in nanoseconds, drawn for each operation between 0 (or `latency_least`) and the given
-// number. `..._in`: 1 in so many; 0 = never. The defaults are a network without failures.
+// number. A field that ends in _in is a probability: 1 in that many; 0 = never. The defaults are a
+// network without failures.
 struct Faults {
   Nanos latency_least = 500;  // one way
   Nanos latency = 3'000;      // on top of latency_least
   std::uint64_t slow_in = 0;  // an operation that takes up to `slow` longer
   Nanos slow = 0;
-  std::uint32_t pieces = 1;         // a READ fetches memory in up to so many pieces, in any order
+  std::uint32_t pieces = 1;         // most pieces in which a READ fetches memory, in any order
   Nanos piece_spread = 0;           // all pieces within this time
   std::uint64_t retransmit_in = 0;  // a READ whose pieces are up to `retransmit` apart
   Nanos retransmit = 0;
   std::uint64_t cut_in = 0;        // an operation whose connection is lost, half of the time
                                    // before it was carried out, half of the time after
-  Nanos notice = 1'000;            // until an end learns that its connection is lost
+  Nanos notice = 1'000;            // until an end detects the loss of its connection
   std::uint64_t refuse_in = 0;     // a READ that the peer's adapter refuses without reason
-  std::uint64_t handshake_in = 0;  // a message of connecting that is lost
+  std::uint64_t handshake_in = 0;  // a message of connection set-up that is lost
   // The adapter of the connecting side limits a connection to these numbers; 0 = as many as
   // requested.
   std::uint32_t sends_in_flight = 0;
   std::uint32_t reads_in_flight = 16;
   Nanos refill = 0;                 // until a receive buffer given back can take a message
-  std::uint64_t short_poll_in = 0;  // a poll that returns less than there is
+  std::uint64_t short_poll_in = 0;  // a poll that returns only some of the completions
   std::uint64_t early_wake_in = 0;  // a wait that returns without cause
 };
 
-// Called for one READ that has landed, before its completion: may change the bytes as no real
-// network would. For canaries, which test the tests.
+// Called for each READ whose bytes have arrived, before its completion. It may change the bytes in
+// ways that no real network does. Tests use it to check that they detect wrong bytes.
 using Tampering = std::function<void(MutableBytes landed, std::uint64_t remote_address)>;
 
 // A machine with an adapter.
@@ -88,14 +89,14 @@ class Fabric {
   Faults& faults() { return faults_; }
   Tampering& tampering() { return tampering_; }
 
-  // Kills the host of a transport of open_sim(): it sends nothing more, its memory is not READ any
+  // Stops the host of a transport of open_sim(): it sends nothing more, its memory is not READ any
   // more, its listeners are removed. Its own fibers may run to their ends; other hosts receive
   // nothing from them.
   void crash(Transport& transport);
-  // Loses every existing connection.
+  // Cuts every existing connection.
   void cut_all();
 
-  // How often each event happened, for tests that check that it did.
+  // The number of times that each event has happened. Tests check that it has.
   struct Counts {
     std::uint64_t reads = 0;
     std::uint64_t reads_in_pieces = 0;

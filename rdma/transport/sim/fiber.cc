@@ -17,8 +17,8 @@ namespace rkv::rdma::sim {
 
 namespace {
 
-// Large enough for sanitizers, which make frames several times as large. Pages are allocated on
-// use.
+// The size is sufficient with sanitizers, which make frames several times as large. Pages are
+// allocated on first use.
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
 constexpr std::size_t kGuardBytes = 4096;
 
@@ -49,8 +49,8 @@ struct Fiber::Machine {
   const void* outside_bottom = nullptr;
   std::size_t outside_bytes = 0;
 
-  // Notify AddressSanitizer of the next stack, and that the switch is done. `save` is where the
-  // side that is left keeps its second stack; nullptr when that side never returns.
+  // Notify AddressSanitizer of the next stack, and that the switch is done. `save` receives the
+  // second stack of the side that is left; nullptr if that side does not continue.
   static void leave([[maybe_unused]] void** save, [[maybe_unused]] const void* bottom,
                     [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)

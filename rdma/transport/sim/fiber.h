@@ -1,5 +1,5 @@
-// A fiber: a function with a separate stack that runs until it gives way. So the blocking code of
-// many actors runs on one thread, and the caller of resume() decides which fiber runs.
+// A fiber: a function with a separate stack that runs until it gives way. So blocking code of many
+// clients and servers runs on one thread, and the caller of resume() decides which fiber runs.
 //
 //   Fiber fiber([&] { one(); fiber.give_way(); two(); });
 //   fiber.resume();  // one()

@@ -16,7 +16,8 @@ namespace {
 using Kind = Operation::Kind;
 using Status = Completion::Status;
 
-// Delay before a message to a peer without a receive buffer is retried; there is no retry limit.
+// Delay before a message to a peer without a receive buffer is sent again. The number of retries is
+// not limited.
 constexpr Nanos kNotReadyNanos = 640'000;
 
 bool is_read(const Operation& operation) {
@@ -41,12 +42,12 @@ Link::Link(Fabric& fabric, const EndOptions& active, const EndOptions& passive) 
   }
 }
 
-// Retries the operations that waited for this end to open. Reports kDisconnected if the end is
-// already dead.
+// Retries the operations that waited for this end to open. Reports kDisconnected if this end has
+// ended already.
 void Link::open(int side, SimConnection* handle) {
   End& end = ends_[side];
   end.handle = handle;
-  if (end.told) push_disconnected(side);
+  if (end.reported) push_disconnected(side);
   Scheduler& scheduler = fabric_.scheduler();
   scheduler.at(scheduler.now(), [this, side] { retry_held(1 - side); });
 }
@@ -75,7 +76,7 @@ void Link::check_local(const End& end, const Operation& operation) const {
 
 Result<std::size_t> Link::post(int side, std::span<const Operation> batch) {
   End& end = ends_[side];
-  if (!end.alive) return fail(Code::kDisconnected, "the connection is gone");
+  if (!end.alive) return fail(Code::kDisconnected, "the connection has ended");
   Scheduler& scheduler = fabric_.scheduler();
   std::size_t taken = 0;
   for (const Operation& operation : batch) {
@@ -302,7 +303,7 @@ void Link::returned(int side, std::uint64_t number) {
     fabric_.tampering()(operation.local, operation.remote_address);
   }
   complete_in_order(side);
-  if (!ends_[side].told) issue(side);
+  if (!ends_[side].reported) issue(side);
 }
 
 void Link::complete_in_order(int side) {
@@ -335,8 +336,8 @@ void Link::complete(int side, const Pending& pending, Status status) {
 
 // ------------------------------------------------------------------------------ the end
 
-// The adapter has flushed these messages, but the network still has them. The first few of them
-// arrive, unless the peer has already learned of the end.
+// The adapter has flushed these messages, but the network may still deliver them. The first few of
+// them arrive, unless the peer has already detected the end.
 void Link::let_stray(int side) {
   End& end = ends_[side];
   for (std::size_t i = 0; i < end.issued && !severed_; ++i) {
@@ -352,7 +353,7 @@ void Link::let_stray(int side) {
 void Link::die(int side, Status first_status) {
   End& end = ends_[side];
   end.alive = false;
-  if (std::exchange(end.told, true)) return;
+  if (std::exchange(end.reported, true)) return;
   if (end.handle == nullptr) return;
   let_stray(side);
   Status status = first_status;
@@ -387,10 +388,10 @@ void Link::abort(int side) {
 
 void Link::close(int side) {
   End& end = ends_[side];
-  if (!end.told && !severed_) die_later(1 - side, fabric_.notice(), Status::kFlushed);
-  if (!end.told) let_stray(side);
+  if (!end.reported && !severed_) die_later(1 - side, fabric_.notice(), Status::kFlushed);
+  if (!end.reported) let_stray(side);
   end.alive = false;
-  end.told = true;
+  end.reported = true;
   end.handle = nullptr;
   end.first += end.pending.size();
   end.pending.clear();

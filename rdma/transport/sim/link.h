@@ -40,7 +40,8 @@ class Link {
 
   // ---- called by the connection of a side
   void open(int side, SimConnection* handle);
-  // The passive end may send before the active end has learned that it exists.
+  // The operations of this side arrive at `when` at the earliest. The passive end may send before
+  // the active end has received the accept.
   void hold_until(int side, Nanos when) { ends_[side].arrive_not_before = when; }
   Result<std::size_t> post(int side, std::span<const Operation> batch);
   const ConnectionLimits& limits(int side) const { return ends_[side].limits; }
@@ -55,7 +56,7 @@ class Link {
   bool touches(const Host& host) const {
     return ends_[0].host.get() == &host || ends_[1].host.get() == &host;
   }
-  // Drops everything in both directions from now on. The ends notice later.
+  // Drops all packets in both directions from now on. The ends detect it later.
   void sever();
   bool severed() const { return severed_; }
 
@@ -82,7 +83,7 @@ class Link {
     ConnectionLimits limits{};
     Access grant = Access::kLocal;
     bool alive = true;
-    bool told = false;             // kDisconnected is in the queue
+    bool reported = false;         // kDisconnected is in the queue
     std::uint64_t first = 0;       // number of the operation pending.front()
     std::deque<Pending> pending;   // posted, completion not yet in the queue
     std::size_t issued = 0;        // of pending
@@ -92,7 +93,6 @@ class Link {
     std::deque<std::uint64_t> held;  // arrived at the peer behind a message that waits for a buffer
     // Messages that were flushed here and are still in the network, by number.
     std::map<std::uint64_t, std::vector<std::byte>> stray{};
-    Nanos complete_not_before = 0;
   };
 
   Pending* find(int side, std::uint64_t number);

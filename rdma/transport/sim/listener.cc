@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t kMaxAcceptBytes = 196;
 constexpr std::size_t kMaxRejectBytes = 148;
 
-// The answer reaches the connecting side, unless that side has given up or the network loses it.
+// Sends the answer. It arrives unless the connecting side has abandoned the request or the network
+// loses it.
 void send_answer(Fabric& fabric, std::shared_ptr<Handshake> handshake, Nanos when,
                  Handshake::State answer) {
   if (fabric.scheduler().chance(fabric.faults().handshake_in)) return;

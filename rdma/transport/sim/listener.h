@@ -1,5 +1,5 @@
-// Connection set-up: a request travels from one host to the listener of another, and the answer
-// back.
+// Connection set-up: a request is sent from one host to the listener of another, and the answer is
+// sent back.
 //
 // Thread safety: none.
 #pragma once
@@ -14,11 +14,11 @@
 
 namespace rkv::rdma::sim {
 
-// State of one attempt to connect, known to both sides.
+// The state of one connection request, shared by both sides.
 struct Handshake {
   enum class State : std::uint8_t { kPending, kAccepted, kRejected, kUnreachable };
   State state = State::kPending;
-  bool abandoned = false;  // the connecting side has given up
+  bool abandoned = false;  // the connecting side no longer waits
   std::array<std::byte, 56> request{};
   std::string from;           // "client:1"
   Link::EndOptions active{};  // its queue has a reservation
@@ -38,7 +38,7 @@ class SimListener final : public Listener {
 
   void arrive(std::shared_ptr<Handshake> handshake);
   void nudge() { fabric_->scheduler().notify(point_); }
-  // Called when the host has died.
+  // Called when the host has stopped: drops all requests without an answer.
   void vanish();
 
  private:

@@ -19,7 +19,7 @@ constexpr std::uintptr_t kPoolAddress = 0x2000'0000'0000;
 class Pool {
  public:
   Pool() {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of our choice is the point
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the address is fixed
     void* const wanted = reinterpret_cast<void*>(kPoolAddress);
     void* const at = mmap(wanted, kPoolBytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);

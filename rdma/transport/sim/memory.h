@@ -1,6 +1,6 @@
-// Memory for the simulated hosts' regions: zeroed and page-aligned. Its addresses depend only on
-// the order of the calls since all of it was free. So a run repeats with the same addresses
-// whatever ran before it. Freed pieces are reused, last freed first.
+// Memory for the simulated hosts' regions: zeroed and page-aligned. An address depends only on the
+// calls since the last time that no memory was in use. So a run has the same addresses whatever ran
+// before it. Freed pieces are reused, the last freed first.
 //
 // Pages are allocated on first use.
 // Thread safety: none.

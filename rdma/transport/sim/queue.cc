@@ -9,7 +9,7 @@
 namespace rkv::rdma::sim {
 
 namespace {
-// Maximum duration of a poll: nonzero, so that a loop of polls does not stop the clock.
+// Maximum duration of a poll in nanoseconds. Not 0, so that the clock advances in a loop of polls.
 constexpr Nanos kPollNanos = 50;
 }  // namespace
 

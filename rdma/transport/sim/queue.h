@@ -42,12 +42,12 @@ class SimQueue final : public Queue {
   std::uint32_t receive_bytes() const { return options_.receive_bytes; }
   // Delivers a message. REQUIRES: has_receive_buffer().
   void deliver(Item item, Bytes message);
-  // Drops everything of one end of a link: its connection is destroyed.
+  // Drops all entries of one end of a link, whose connection is destroyed.
   void forget(const Link& link, int side);
   void nudge() { fabric_->scheduler().notify(point_); }
 
  private:
-  struct Returning {  // a buffer on its way back to the device
+  struct Returning {  // a released buffer that the device cannot use yet
     std::uint32_t buffer;
     Nanos at;
   };

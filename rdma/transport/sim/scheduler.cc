@@ -47,7 +47,8 @@ void Scheduler::park(WaitPoint& point, Nanos until) {
   if (point.ticket_ == self.ticket) point.task_ = 0;
 }
 
-// The main function of a test waits: events continue, and one of them may notify it.
+// Waits outside of any fiber, in the test's own function: runs events until one of them notifies
+// it.
 void Scheduler::park_outside(WaitPoint& point, Nanos until) {
   outside_ticket_ = next_ticket_++;
   point.task_ = kOutside;
@@ -127,7 +128,7 @@ void Scheduler::resume(const WakeUp& wake_up) {
   task.fiber->resume();
   running_ = nullptr;
   if (task.fiber->done()) {
-    task.fiber.reset();  // its stack serves the next fiber
+    task.fiber.reset();  // a later fiber reuses its stack
     --unfinished_;
   }
 }

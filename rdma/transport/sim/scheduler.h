@@ -1,5 +1,5 @@
-// Simulated time: a clock that jumps from event to event, fibers that wait on it, and one source of
-// randomness. Everything that happens is a function of the seed.
+// Discrete-event simulation: a clock that advances from event to event, fibers that wait for times,
+// and one generator of random numbers. A run is a function of the seed.
 //
 //   Scheduler scheduler(seed);
 //   scheduler.spawn("client 1", [&] { ... scheduler.sleep(kNanosPerMs); ... });
@@ -33,7 +33,7 @@
 
 namespace rkv::rdma::sim {
 
-// A place where one fiber at a time waits for notify().
+// An object on which at most one fiber waits for notify().
 class WaitPoint {
  private:
   friend class Scheduler;
@@ -71,17 +71,19 @@ class Scheduler final : public Clock {
   void park(WaitPoint& point, Nanos until);
   void notify(WaitPoint& point);
   void sleep(Nanos duration);
-  // sleep() while holding a lock: no other fiber of the group runs until it returns. Otherwise
-  // another fiber might request that lock and block the only thread.
+  // As sleep(), for a fiber that holds a lock: no other fiber of its group runs until the call
+  // returns. Otherwise another fiber might wait for that lock and block the only thread.
   void sleep_holding(Nanos duration);
   int group() const { return running_ == nullptr ? 0 : running_->group; }
-  // A point where another fiber may run first.
+  // Lets another fiber run first, in 1 of Pace::yield_in calls.
   void may_yield();
-  // Advances time while the caller computes: device events happen meanwhile, fibers do not run.
+  // Advances the time by `duration`, as if the caller computed. Device events run meanwhile, fibers
+  // do not.
   void spend(Nanos duration);
 
-  // Runs until every fiber has ended, then returns nullopt. If that cannot happen, or has not
-  // happened after `max_events` or by `latest`, returns which fiber waits for what.
+  // Runs until every fiber has ended, then returns nullopt. If no event is left, or after
+  // `max_events` events or the time `latest`, returns the reason and the names of the fibers that
+  // have not ended.
   std::optional<std::string> run(std::uint64_t max_events, Nanos latest);
   // Runs until `enough` returns true. Returns false when no event is left.
   bool run_until(const std::function<bool()>& enough);

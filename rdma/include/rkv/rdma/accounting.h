@@ -1,4 +1,4 @@
-// Slot accounting for send, receive and completion queues, so that none of them overruns.
+// Counts the slots of send, receive and completion queues, so that none of them overruns.
 //
 //   SendSlots slots({.slots = qp.send_length(), .signal_every = 16});
 //   while (slots.free() > 0) {
@@ -52,8 +52,7 @@ class SendSlots {
     std::uint32_t number;
     bool signaled;  // the request must be posted as signaled
   };
-  // Takes the next slot. `signal`: the caller wants a completion of this request in any case.
-  // REQUIRES: free() > 0.
+  // Takes the next slot. `signal`: the slot is signaled in any case. REQUIRES: free() > 0.
   Slot take(bool signal = false) {
     RKV_CHECK(free() != 0, "more requests than the send queue has slots");
     const bool signaled = signal || unsignaled_ + 1 >= every_;
@@ -68,7 +67,7 @@ class SendSlots {
   void give_back(std::uint32_t count) {
     RKV_CHECK(count <= outstanding(), "more requests are given back than were taken");
     posted_ -= count;
-    // The last signaled request among those left is unknown now, so signal the next one.
+    // The last signaled request among the remaining ones is unknown, so the next one is signaled.
     if (count != 0) unsignaled_ = every_ - 1;
   }
   // Handles the completion of request `number`: frees its slot and the slots of all earlier
@@ -85,7 +84,7 @@ class SendSlots {
   std::uint32_t outstanding() const { return static_cast<std::uint32_t>(posted_ - completed_); }
   std::uint32_t free() const { return slots_ - outstanding(); }
   std::uint32_t unsignaled() const { return unsignaled_; }  // requests since the last signaled one
-  // Whether the next take() returns a signaled slot: a good place to end a batch.
+  // Whether the next take() returns a signaled slot. A batch that ends there has its completion.
   bool will_signal() const { return unsignaled_ + 1 >= every_; }
   std::uint64_t posted() const { return posted_; }
   std::uint64_t completed() const { return completed_; }
@@ -102,9 +101,9 @@ class SendSlots {
   std::uint64_t signaled_ = 0;
 };
 
-// The entries of one completion queue, shared by its queue pairs. Before it is created, each queue
-// pair reserves all that it may have outstanding: send slots and receives. A shared receive queue
-// reserves its length once.
+// The entries of one completion queue, shared by its queue pairs. Before a queue pair is created,
+// the caller reserves an entry for each request that it may have outstanding: send slots and
+// receives. A shared receive queue reserves its length once.
 class CompletionBudget {
  public:
   // `full`: the error text of reserve() when too few entries are free; static, a sentence without a

@@ -1,5 +1,5 @@
 // An adaptive wait for completions: poll for a while, then yield the processor, then sleep. Polling
-// reacts fastest when a completion comes soon. With few cores it starves the thread that would
+// reacts fastest when a completion comes soon. With few cores it delays the thread that would
 // produce the completion.
 //
 //   AdaptiveWait policy({.max_polls = 2000});
@@ -59,7 +59,7 @@ class AdaptiveWait {
   }
   // Records a poll that found something.
   void hit() {
-    // A hit at the first poll involved no waiting, so it says nothing about the right budget.
+    // A hit at the first poll needed no wait, so the budget stays.
     if (misses_ != 0) {
       const std::uint64_t doubled = std::max<std::uint64_t>(1, std::uint64_t{polls_} * 2);
       polls_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(options_.max_polls, doubled));

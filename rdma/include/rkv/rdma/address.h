@@ -1,4 +1,4 @@
-// Socket addresses: text as people write it (HOST:PORT and [v6]:PORT) and the system's form.
+// Socket addresses as text (HOST:PORT and [v6]:PORT) and as sockaddr.
 //
 //   RKV_ASSIGN_OR_RETURN(HostPort where, parse_host_port("[2001:db8::1]:7471"));
 //   RKV_ASSIGN_OR_RETURN(std::vector<SocketAddress> all, resolve(where, deadline));
@@ -28,15 +28,15 @@ struct RKV_EXPORT HostPort {
 };
 
 // Parses "example.org:7471", "192.0.2.1:0", "[::1]:7471" or ":7471". The port is required, decimal,
-// at most 65535. An IPv6 address without brackets is refused because its end cannot be told from a
-// port. kInvalidArgument: the error text names the fault.
+// at most 65535. An IPv6 address without brackets is refused because the end of the address cannot
+// be distinguished from a port. kInvalidArgument: the error text names the fault. Does not block.
 RKV_EXPORT Result<HostPort> parse_host_port(std::string_view text);
 
 // An IPv4 or IPv6 socket address.
 class RKV_EXPORT SocketAddress {
  public:
   SocketAddress() = default;
-  // Copies `address`. A family other than IPv4 and IPv6 gives an empty address.
+  // Copies `address`. For a family other than IPv4 and IPv6 the result is empty.
   static SocketAddress from(const sockaddr* address);
 
   bool empty() const { return storage_.ss_family == AF_UNSPEC; }
@@ -54,10 +54,10 @@ class RKV_EXPORT SocketAddress {
   mutable sockaddr_storage storage_{};
 };
 
-// Returns every address of a name, in the order of getaddrinfo(3). An empty host gives the
-// wildcards for listening. A numeric address is only parsed. A name blocks until the deadline at
-// most: the system's resolver has no deadline, so it runs in a thread that may outlive the call.
-// kUnreachable: no such name; kTimeout; kInvalidArgument: not an address.
+// Returns every address of a name, in the order of getaddrinfo(3). For an empty host these are the
+// wildcard addresses, for listening. A numeric address is only parsed. For a name the call blocks
+// until the deadline at most: the system's resolver has no deadline, so it runs in a thread that
+// may outlive the call. kUnreachable: no such name; kTimeout; kInvalidArgument: not an address.
 RKV_EXPORT Result<std::vector<SocketAddress>> resolve(const HostPort& where,
                                                       const Deadline& deadline);
 

@@ -3,13 +3,13 @@
 //   RKV_ASSIGN_OR_RETURN(AddressHandle to, AddressHandle::create(pd, route.address));
 //   auto batch = qp.batch();                                  // qp: BasicQueuePair<Ud>
 //   batch.to(to, peer.qp_num, peer.qkey).send(1, OpFlags::kSignaled, message);
-//   // At the receiver: 40 bytes of route come before the message.
+//   // At the receiver: 40 bytes of GRH precede the message.
 //   RKV_ASSIGN_OR_RETURN(auto got, ReceivedDatagram::from(buffer, c.byte_length()));
 //   RKV_ASSIGN_OR_RETURN(auto back, AddressHandle::reply(pd, port, DatagramSource::of(c), got));
 //
 // An address handle must live until the requests that name it have completed: SoftRoCE reads it
-// when it sends. Creating a handle is a system call; on RoCE it may ask the network for the peer's
-// hardware address. Keep one handle per peer.
+// when it sends. Creating a handle is a system call; on RoCE it may resolve the peer's hardware
+// address over the network, and block for that time. Keep one handle per peer.
 //
 // Thread safety: an AddressHandle may be used by several threads. Source: ibv_create_ah(3),
 // ibv_create_ah_from_wc(3), InfiniBand specification 8.3 (GRH), A17.4.5.2 (RoCE v2).
@@ -36,7 +36,7 @@ namespace rkv::rdma {
 // The part of an address that crosses subnets. RoCE always requires it.
 struct GlobalRoute {
   std::array<std::uint8_t, 16> gid{};  // GID of the peer
-  std::uint32_t gid_index = 0;         // index of our own GID in the port's table, 0 to 255
+  std::uint32_t gid_index = 0;         // index of the local GID in the port's table, 0 to 255
   std::uint32_t flow_label = 0;        // 20 bits
   std::uint8_t hop_limit = 64;
   std::uint8_t traffic_class = 0;
@@ -47,7 +47,7 @@ struct RKV_EXPORT AddressAttributes {
   std::uint8_t port = 1;
   std::uint16_t lid = 0;           // LID of the peer; 0 on RoCE
   std::uint8_t service_level = 0;  // 0 to 15
-  std::uint8_t path_bits = 0;      // selects which of our LIDs sends, 0 to 127
+  std::uint8_t path_bits = 0;      // selects the local LID, 0 to 127
   std::optional<GlobalRoute> global = std::nullopt;
 
   // Converts to the verbs structure. kInvalidArgument: the error text names the field and its
@@ -66,7 +66,7 @@ struct RKV_EXPORT Grh {
   std::array<std::uint8_t, 16> destination{};
   GidType type = GidType::kRoceV2;  // kInfiniBand if it can be that or RoCE v1
   bool ipv4 = false;
-  std::uint16_t payload_length = 0;  // from the sender's header; not to be trusted
+  std::uint16_t payload_length = 0;  // from the sender's header; not verified
   std::uint8_t hop_limit = 0;
   std::uint8_t traffic_class = 0;
   std::uint32_t flow_label = 0;  // IPv6 only
@@ -86,7 +86,7 @@ class RKV_EXPORT ReceivedDatagram {
   }
 
   Bytes payload() const { return bytes_.subspan(Grh::kBytes); }
-  // The 40 bytes of route. They are meaningful only if the completion says that there is a GRH.
+  // The 40 bytes before the message. Defined only if the completion reports a GRH (IBV_WC_GRH).
   std::span<const std::byte, Grh::kBytes> route() const { return bytes_.first<Grh::kBytes>(); }
 
  private:
@@ -129,8 +129,8 @@ RKV_EXPORT Result<AddressAttributes> reply_address(std::uint8_t port, const Data
 
 class RKV_EXPORT AddressHandle {
  public:
-  // ibv_create_ah(3). kInvalidArgument names the field, or says that RoCE needs `global`.
-  // kUnreachable: there is no route, or no host has the address.
+  // ibv_create_ah(3). kInvalidArgument: the error text names the invalid field; on RoCE `global` is
+  // required. kUnreachable: there is no route, or no host has the address.
   static Result<AddressHandle> create(const ProtectionDomain& pd,
                                       const AddressAttributes& attributes);
   // Combines reply_address() and create().

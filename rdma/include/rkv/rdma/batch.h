@@ -5,15 +5,15 @@
 //   batch.read(2, OpFlags::kSignaled, local_b, remote_b);
 //   RKV_RETURN_IF_ERROR(std::move(batch).submit());   // dropped without: nothing is posted
 //
-// The caller counts requests. At most send_length requests of a queue pair may be posted whose
-// completion (or that of a later signaled request) has not been polled. A completion queue may not
-// receive more completions than it holds. An unsignaled request frees its slot only when a later
-// signaled request completes: signal at least one in send_length.
+// The caller counts requests. At most send_length requests of a queue pair may be outstanding:
+// posted, while neither their completion nor that of a later signaled request has been polled. A
+// completion queue must have an entry for each completion that may arrive. An unsignaled request
+// frees its slot only when a later signaled request completes: signal at least one in send_length.
 //
 // Buffers named in a request belong to the device until its completion, or that of a later signaled
 // request, has been polled. Destroying the queue pair also releases them. Inline data is copied at
-// once. The types cannot check this. If a region is freed too early, the device writes to, or
-// sends, memory that has a new use.
+// once. The types cannot check this. If a region is freed too early, the device reads or writes
+// memory that has another use. Checked mode (checked.h) detects it.
 //
 // REQUIRES of every operation on a peer's memory: the local span is not longer than the remote
 // span. A span reported by a peer may be shorter than expected. Cut it with subspan() or first()
@@ -118,7 +118,8 @@ class RKV_EXPORT BatchCore {
   void begin_bind(std::uint64_t wr_id, OpFlags flags, Window& window, const WindowRange& range,
                   RemoteSpan& offered) noexcept;
   void begin_invalidate(std::uint64_t wr_id, OpFlags flags, Window& window) noexcept;
-  // The success path is inline because a batch of one request bears its whole cost.
+  // The success path is inline because a call would be a large part of the cost of a batch of one
+  // request.
   Status complete() noexcept {
     RKV_CHECK(queue_ != nullptr, "a batch submitted twice");
     ibv_qp_ex* const queue = std::exchange(queue_, nullptr);
@@ -198,7 +199,7 @@ class [[nodiscard]] Addressed {
 
   // The message may have at most max_datagram_bytes() of the queue pair: a device drops longer ones
   // and reports success. The limit depends on the network, so exceeding it is not a programming
-  // error. submit() then returns kTooLarge and posts nothing of the batch.
+  // error. In that case submit() returns kTooLarge and posts no request of the batch.
   inline void send(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message) && noexcept;
   inline void send_immediate(std::uint64_t wr_id, OpFlags flags, const RegisteredSpan& message,
                              std::uint32_t immediate) && noexcept;
@@ -289,8 +290,8 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
     set(old_value);
   }
-  // Stores 8 bytes atomically: no reader sees a part. The word must be 8-byte aligned. REQUIRES:
-  // the queue pair was created with SendOps::kAtomicWrite.
+  // Stores 8 bytes atomically: no reader loads a part of them. The word must be 8-byte aligned.
+  // REQUIRES: the queue pair was created with SendOps::kAtomicWrite.
   void atomic_write(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& word,
                     std::uint64_t value) noexcept
     requires std::same_as<T, Rc>
@@ -298,7 +299,7 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
     begin(wr_id, flags, word, 8);
     detail::atomic_write(queue_, word, value);
   }
-  // Completes when earlier writes to `range` have reached `placement`. The peer's region must allow
+  // Completes when earlier WRITEs to `range` have reached `placement`. The peer's region must allow
   // it. REQUIRES: the queue pair was created with SendOps::kFlush.
   void flush(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& range,
              FlushTo placement) noexcept

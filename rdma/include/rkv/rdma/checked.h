@@ -1,5 +1,5 @@
-// Checked mode: tracks every buffer that the device holds and aborts with a message when a program
-// breaks a rule that the types cannot check. For tests and for finding a fault.
+// Checked mode: tracks every buffer that posted requests name, and aborts with a message when a
+// program breaks a rule that the types cannot check. It is meant for tests and for finding faults.
 //
 //   RKV_RDMA_CHECKED=1 ./program          # no rebuild needed
 //   checked::enable();                    // the same, first thing in main() or in a test
@@ -19,17 +19,17 @@
 //     receives, but not receives of a shared receive queue, which may complete on several queues);
 //   - a batch opened, or a request posted separately, while another batch of the queue pair is
 //     open;
-//   - a wr_id that is already in flight, on queue pairs that ask for this check;
+//   - a wr_id that is already in flight, on queue pairs with forbid_wr_id_reuse();
 //   - a CPU access to bytes that the device is to write, with RKV_RDMA_CHECKED=poison in a program
 //     built with AddressSanitizer, which reports it (use-after-poison).
 //
-// How: queue pairs and completion queues created in checked mode get functions that track requests
-// and then call the provider's functions. So it also sees work posted and polled through raw().
+// Queue pairs and completion queues created in checked mode get functions that track requests and
+// then call the provider's functions. So work posted and polled through raw() is checked too.
 // Headers and the binary interface are the same with and without it. When off, it adds no
 // instruction to a request. When on, each request costs a process-wide lock and some allocations.
-// ThreadSanitizer then sees an order between threads that the program alone would not have.
+// That lock orders the threads, so ThreadSanitizer may miss data races of the program.
 //
-// Not seen: regions, queue pairs and queues created by direct verbs calls (for regions see
+// Not checked: regions, queue pairs and queues created by direct verbs calls (for regions see
 // begin()), ibv_modify_qp(raw()) to RESET, a provider's direct verbs (mlx5dv), and queue pairs of
 // vendor transports (SRD, DC).
 //
@@ -56,9 +56,8 @@ RKV_EXPORT bool on();
 // Turns checked mode on. REQUIRES: no region, window or queue has been created yet.
 RKV_EXPORT void enable(const Options& options = {});
 
-// Allows requests in flight to write the same bytes of this region. For memory whose contents are
-// not read, like a sink for messages without bytes. No effect when off. REQUIRES: no request names
-// the region yet.
+// Allows requests in flight to write the same bytes of this region. It is meant for memory whose
+// contents are not read. No effect when off. REQUIRES: no request names the region yet.
 RKV_EXPORT void allow_overlaps(const ibv_mr& region);
 
 // From now on a request of this queue pair aborts if its wr_id is already in flight on it. Sends

@@ -1,5 +1,5 @@
-// The connection manager's own objects: event channel, event, id. Most programs use connect.h or
-// datagram_service.h, which drive them; these are for programs with their own event loop.
+// The objects of librdmacm: event channel, event, id. They are meant for programs with their own
+// event loop. Most programs use connect.h or datagram_service.h, which are built on them.
 //
 //   RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
 //   RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
@@ -33,7 +33,7 @@
 
 namespace rkv::rdma {
 
-// Private data sizes that InfiniBand and RoCE carry in each message. The receiver always sees the
+// Private data sizes that InfiniBand and RoCE carry in each message. The receiver always gets the
 // full size, padded with zeros: include a length in the data.
 inline constexpr std::size_t kConnectRequestBytes = 56;
 inline constexpr std::size_t kConnectReplyBytes = 196;
@@ -42,8 +42,8 @@ inline constexpr std::size_t kRejectBytes = 148;
 inline constexpr std::size_t kLookupRequestBytes = 180;
 inline constexpr std::size_t kLookupReplyBytes = 136;
 
-// The port space. Ids of different spaces may have the same port number. kIb is for peers that ask
-// for it: with IP addresses it behaves like kTcp, but is separate from it.
+// The port space. Ids of different spaces may have the same port number. kIb is for peers that use
+// RDMA_PS_IB: with IP addresses it behaves like kTcp, but its ports are separate.
 enum class ConnectionPorts : std::uint16_t { kTcp = RDMA_PS_TCP, kIb = RDMA_PS_IB };
 // kIpoib reaches queue pairs of IP over InfiniBand; on RoCE the call fails with kUnsupported.
 enum class DatagramPorts : std::uint16_t { kUdp = RDMA_PS_UDP, kIpoib = RDMA_PS_IPOIB };
@@ -78,9 +78,10 @@ class RKV_EXPORT EventChannel {
   static Result<EventChannel> create();
   EventChannel(EventChannel&&) = default;
   EventChannel& operator=(EventChannel&&) = default;
+  // Returns another handle to the same channel.
   EventChannel share() const { return EventChannel(state_); }
 
-  int fd() const;
+  int fd() const;  // readable when there is an event
   // Returns the next event, or nothing. Does not block.
   Result<std::optional<CmEvent>> next();
   // Blocks until there is an event; kTimeout if the deadline passed.
@@ -108,9 +109,9 @@ class RKV_EXPORT CmEvent {
   // The owner set by CmId::set_owner() on the event's id; for a connect request, the owner of the
   // listening id. nullptr if none was set or it was destroyed.
   std::shared_ptr<void> owner() const;
-  // Valid as long as the event. Empty for events without private data.
+  // Valid while the event exists. Empty for events without private data.
   Bytes private_data() const;
-  // The depths the peer asks for in a connect request or grants in a response.
+  // The READ depths in the peer's connect request or response, from this side's view.
   ReadDepths peer_depths() const;
   // Whether the event is about a DatagramId.
   bool is_datagram() const { return raw_->id->qp_type == IBV_QPT_UD; }
@@ -120,7 +121,7 @@ class RKV_EXPORT CmEvent {
   DatagramId take_datagram_request();
   // ESTABLISHED of a DatagramId: the service that was looked up. REQUIRES: is_datagram().
   DatagramService datagram_service() const;
-  // The error that an event other than success means for the waiting caller.
+  // The error for a caller that waited for success and received this event.
   Error error() const;
   rdma_cm_event* raw() const { return raw_; }
 
@@ -144,9 +145,11 @@ class RKV_EXPORT CmIdBase {
 
   // Binds to a local address; port 0 means any. kNoDevice if no device has the address.
   Status bind(const SocketAddress& local);
+  // Listens for requests, which arrive as CONNECT_REQUEST events. `backlog`: how many may wait, as
+  // in listen(2). kConflict: the port is taken.
   Status listen(int backlog);
-  // ADDR_RESOLVED or ADDR_ERROR follows; after ADDR_RESOLVED device() is known. `source` may be
-  // nullptr.
+  // Starts address resolution and does not block. ADDR_RESOLVED or ADDR_ERROR follows, the latter
+  // also after `timeout_ms`. After ADDR_RESOLVED device() is known. `source` may be nullptr.
   Status resolve_address(const SocketAddress& peer, const SocketAddress* source, int timeout_ms);
   // Sets the IP header byte that has DSCP in its upper six bits, for the connection's packets. Call
   // before resolve_route(). The connections of a listening id inherit it.
@@ -156,16 +159,17 @@ class RKV_EXPORT CmIdBase {
   // system's.
   Status set_reuse_address(bool allowed);
   Status set_ipv6_only(bool only);
-  // ROUTE_RESOLVED or ROUTE_ERROR follows.
+  // Starts route resolution and does not block. ROUTE_RESOLVED or ROUTE_ERROR follows, the latter
+  // also after `timeout_ms`.
   Status resolve_route(int timeout_ms);
   // Sends events to `channel` from now on. Blocks until every event of this id on the old channel
   // is acknowledged: destroy CmEvents of this id first.
   Status migrate(const EventChannel& channel);
 
   bool has_device() const { return raw()->verbs != nullptr; }
-  // The context librdmacm uses; create domains and queues on it. It stays open as long as the
-  // handle and the objects created on it, even after the id is destroyed or the device unplugged.
-  // REQUIRES: has_device().
+  // The context that librdmacm uses. Protection domains and queues for this id are created on it.
+  // It stays open as long as the handle and the objects created on it, even after the id is
+  // destroyed or the device unplugged. REQUIRES: has_device().
   Device device() const;
   std::uint8_t port_number() const { return raw()->port_num; }
   SocketAddress local_address() const;
@@ -184,13 +188,14 @@ class RKV_EXPORT CmId : public CmIdBase {
   static Result<CmId> create(const EventChannel& channel,
                              ConnectionPorts ports = ConnectionPorts::kTcp);
 
-  // Sets the ACK timeout that the peer's connection manager proposes to its queue pair; ours uses
-  // to_ready()'s. Call before resolve_route(). kUnsupported on old kernels.
+  // Sets the ACK timeout that the peer's connection manager proposes to the peer's queue pair. This
+  // side's queue pair uses the timeout passed to to_ready(). Call before resolve_route().
+  // kUnsupported on old kernels.
   Status set_ack_timeout(AckTimeout timeout);
 
-  // Move the queue pair through its states, with the connection manager's path data and our own
-  // access flags, timers and depths. Call to_init() before connect() or accept(), and to_ready()
-  // after CONNECT_RESPONSE or before accept(). Then call the prepared queue pair's
+  // Move the queue pair through its states, with the path data of the connection manager and the
+  // access flags, timers and depths of the caller. Call to_init() before connect() or accept(), and
+  // to_ready() after CONNECT_RESPONSE or before accept(). Then call the prepared queue pair's
   // into_queue_pair(). to_init(), to_ready(), connect() and accept() return kInvalidArgument for a
   // queue pair of another device.
   Status to_init(QueuePairBase& qp, const ConnectionParameters& parameters);

@@ -1,4 +1,4 @@
-// Completion queues: where the device reports finished work.
+// Completion queues: the device reports in them that work requests have completed.
 //
 //   RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
 //   RKV_ASSIGN_OR_RETURN(CompletionQueue queue,
@@ -6,13 +6,13 @@
 //   std::array<WorkCompletion, 32> done;
 //   RKV_ASSIGN_OR_RETURN(std::size_t count, queue.wait(done, deadline));
 //
-// Many queues on one descriptor: next_event() says which of them has a completion.
+// Many queues may share one descriptor: next_event() returns the queue that has a completion.
 //
 //   while (true) {
 //     RKV_ASSIGN_OR_RETURN(const auto event, channel.next_event());   // until there is none:
 //     if (!event) break;                                              // works with EPOLLET too
 //     auto& mine = *static_cast<Mine*>(event->context);
-//     RKV_RETURN_IF_ERROR(mine.queue.arm());                          // arm, then poll dry
+//     RKV_RETURN_IF_ERROR(mine.queue.arm());                          // then poll until empty
 //     ...
 //   }
 //
@@ -93,8 +93,8 @@ static_assert(sizeof(WorkCompletion) == 32, "half a cache line");
 
 namespace detail {
 
-// The completion flag that means "with invalidate". SoftRoCE's kernel side reports its own number
-// for it, which in user space is the flag of a feature it does not have.
+// The completion flag of a SEND with invalidate. The kernel part of SoftRoCE reports a number of
+// its own, which is IBV_WC_IP_CSUM_OK in user space. SoftRoCE does not have that feature.
 constexpr unsigned invalidate_flag(bool soft_roce) {
   return soft_roce ? IBV_WC_IP_CSUM_OK : IBV_WC_WITH_INV;
 }
@@ -134,8 +134,8 @@ struct CompletionQueueState;
 
 class CompletionQueue;
 
-// The queue of an event. If another thread destroys queues, the queue may no longer exist: compare,
-// and follow `context` only if its owner is known to live.
+// The queue of an event. If another thread destroys queues, the queue may no longer exist: compare
+// `queue`, and dereference `context` only if its object still exists.
 struct RKV_EXPORT CompletionEvent {
   void* context = nullptr;        // CompletionQueueOptions::context
   const ibv_cq* queue = nullptr;  // raw() of the queue
@@ -156,7 +156,8 @@ class RKV_EXPORT CompletionChannel {
   // since a descriptor that stays readable produces no edge. Events are acknowledged in batches,
   // the rest before the queue is destroyed. Source: ibv_get_cq_event(3).
   Result<std::optional<CompletionEvent>> next_event();
-  // Takes all pending events of every queue on the channel; returns their number. Does not block.
+  // Takes all pending events of every queue on the channel and returns their number. Does not
+  // block.
   Result<std::size_t> drain();
   ibv_comp_channel* raw() const;
 
@@ -207,8 +208,8 @@ inline constexpr WcField kBasicFields =
 // "completion time stamp"; "?" unless it is a single field
 RKV_EXPORT const char* to_string(WcField one);
 
-// Fewer, later events: one after `count` completions or `period_us` microseconds, whichever comes
-// first. Both 0 (the default): an event for each completion.
+// Moderation reduces the number of events: one after `count` completions or `period_us`
+// microseconds, whichever comes first. Both 0 (the default): an event for each completion.
 struct CompletionModeration {
   std::uint32_t count = 0;      // at most 65,535
   std::uint32_t period_us = 0;  // at most 65,535
@@ -229,7 +230,9 @@ class RKV_EXPORT CompletionQueue {
   // Requests one event on the channel at the next completion (ibv_req_notify_cq(3)). Completions
   // that arrived before the call raise none: arm, then poll once more, and only then wait.
   Status arm(bool solicited_only = false);
-  // Waits in that order until there is a completion or the deadline has passed (then 0). Blocks.
+  // Fills `out` and returns the number of completions; 0 if the deadline passed first. Blocks. It
+  // polls again after arm() and before it sleeps, so no wake-up is lost. REQUIRES: the queue has a
+  // channel; `out` is not empty.
   Result<std::size_t> wait(std::span<WorkCompletion> out, const Deadline& deadline);
 
   // For programs with their own loop around arm() and poll(). events() is the number of this
@@ -243,7 +246,7 @@ class RKV_EXPORT CompletionQueue {
   Status moderate(const CompletionModeration& moderation);
   // Sets the number of entries to at least `entries`; completions in the queue stay.
   // kInvalidArgument if the queue holds more than `entries`, or if `entries` exceeds the device's
-  // limit. Not while the queue is polled. ibv_resize_cq(3).
+  // limit. REQUIRES: the queue is not polled meanwhile. ibv_resize_cq(3).
   Status resize(std::uint32_t entries);
 
   std::uint32_t entries() const;

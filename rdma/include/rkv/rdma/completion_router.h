@@ -1,4 +1,4 @@
-// One completion queue for many queue pairs: whose a completion is, in constant time.
+// Finds the owner of a completion in constant time, for a completion queue of many queue pairs.
 //
 //   CompletionRouter<Connection> router(/*most=*/1024);
 //   RKV_ASSIGN_OR_RETURN(std::uint16_t generation, router.add(qp.number(), &connection));
@@ -10,7 +10,7 @@
 // still be in the queue. A generation in the upper 16 bits of each wr_id distinguishes them. A
 // completion whose generation is not that of the number's current owner is a stray.
 //
-// Nothing is allocated after the constructor. Thread safety: one thread.
+// Only the constructor allocates. Thread safety: one thread.
 #pragma once
 
 #include <bit>

@@ -30,15 +30,16 @@
 
 namespace rkv::rdma {
 
-// A connection; both ends look the same. The destructor destroys the queue pair, the id, then the
-// channel; the kernel notifies the peer.
+// A connection, the same type on both sides. The destructor destroys the queue pair, the id, then
+// the channel; the kernel notifies the peer.
 struct RKV_EXPORT CmConnection {
   EventChannel channel;
   CmId id;
   QueuePair qp;
   PrivateData peer_data;  // what the peer sent, padded with zeros
-  // The agreed depths: our outstanding READs, and the peer's. An initiator depth of 0 means that
-  // the peer answers none: posting a READ or atomic fails, or on SoftRoCE it never completes.
+  // The agreed depths. `initiator`: READs and atomics of this side, `responder`: those of the peer.
+  // With an initiator depth of 0 the peer answers none: posting a READ or atomic fails, or on
+  // SoftRoCE it never completes.
   ReadDepths depths;
   // The state reported by the event channel so far; check() and wait_established() update it.
   bool established = false;
@@ -122,7 +123,7 @@ class IncomingRequest {
  protected:
   IncomingRequest(Id id, Bytes data) : id_(std::move(id)), data_(data) {}
   ~IncomingRequest() {
-    // An error means that the peer has already given up.
+    // An error means that the request no longer exists: the peer has abandoned it.
     if (id_) std::ignore = id_->reject({});
   }
   Id& id() { return const_cast<Id&>(std::as_const(*this).id()); }
@@ -162,14 +163,15 @@ struct ListenOptions {
   bool reuse_address = false;
   std::optional<bool> ipv6_only = std::nullopt;
   // How long an address may take to appear: right after an interface or a device was set up, the
-  // kernel briefly knows of no RDMA device with it. None: the address must exist now.
+  // kernel may not have assigned the address to an RDMA device yet. nullopt: the address must exist
+  // now.
   std::optional<Deadline> until = std::nullopt;
 };
 
 // The common part of the listeners for connections and for lookups.
 class RKV_EXPORT CmListenerBase {
  public:
-  int fd() const { return channel_.fd(); }  // readable when next() has something to do
+  int fd() const { return channel_.fd(); }  // readable when next() may return a request
   SocketAddress address() const { return id_.local_address(); }
   std::uint16_t port() const { return address().port(); }
   // The device of the address, known before any request; none for a wildcard.
@@ -187,7 +189,7 @@ class RKV_EXPORT CmListenerBase {
  private:
   EventChannel channel_;
   CmIdBase id_;
-  std::optional<Error> lost_ = std::nullopt;  // why there will be no further request
+  std::optional<Error> lost_ = std::nullopt;  // set when no further request can arrive
 };
 
 class RKV_EXPORT CmListener : public CmListenerBase {

@@ -1,5 +1,5 @@
-// Counters: those of a port, from the kernel, and the program's own, of a queue pair and a
-// completion queue.
+// Counters of a port, which the kernel keeps, and of a queue pair and a completion queue, which the
+// program keeps.
 //
 //   RKV_ASSIGN_OR_RETURN(PortCounters before, port_counters("mlx5_0", 1));
 //   ... RKV_ASSIGN_OR_RETURN(PortCounters after, port_counters("mlx5_0", 1));
@@ -10,7 +10,7 @@
 //   PostCounts posts;
 //   posts.submit(std::move(batch), 1);           // posts 1 signaled request among batch.count()
 //
-// The second half is opt-in: queues and batches alone count nothing.
+// CountedQueue and PostCounts are optional: queues and batches alone count nothing.
 //
 // Thread safety: one thread at a time for CountedQueue and PostCounts; the rest are values.
 // Source: Documentation/ABI/stable/sysfs-class-infiniband of Linux.
@@ -43,14 +43,14 @@ inline constexpr std::string_view kReceiveErrors = "port_rcv_errors";
 inline constexpr std::string_view kSendDiscards = "port_xmit_discards";
 inline constexpr std::string_view kSendWait = "port_xmit_wait";  // ticks without send credits
 inline constexpr std::string_view kLinkDowned = "link_downed";
-inline constexpr std::string_view kOutOfSequence = "out_of_sequence";      // mlx5
-inline constexpr std::string_view kOutOfBuffer = "out_of_buffer";          // no receive posted
-inline constexpr std::string_view kCongestionMarks = "rp_cnp_handled";     // requests to slow down
-inline constexpr std::string_view kAckTimeouts = "local_ack_timeout_err";  // mlx5
-inline constexpr std::string_view kSoftSentPackets = "sent_pkts";          // SoftRoCE
-inline constexpr std::string_view kSoftReceivedPackets = "rcvd_pkts";      // SoftRoCE
-inline constexpr std::string_view kSoftSends = "rdma_sends";               // SoftRoCE
-inline constexpr std::string_view kSoftReceiverNotReady = "rcvd_rnr_err";  // SoftRoCE
+inline constexpr std::string_view kOutOfSequence = "out_of_sequence";           // mlx5
+inline constexpr std::string_view kOutOfBuffer = "out_of_buffer";               // no receive posted
+inline constexpr std::string_view kCongestionMarks = "rp_cnp_handled";          // CNPs handled
+inline constexpr std::string_view kAckTimeouts = "local_ack_timeout_err";       // mlx5
+inline constexpr std::string_view kSoftSentPackets = "sent_pkts";               // SoftRoCE
+inline constexpr std::string_view kSoftReceivedPackets = "rcvd_pkts";           // SoftRoCE
+inline constexpr std::string_view kSoftSends = "rdma_sends";                    // SoftRoCE
+inline constexpr std::string_view kSoftReceiverNotReady = "rcvd_rnr_err";       // SoftRoCE
 inline constexpr std::string_view kSoftRetriesExceeded = "retry_exceeded_err";  // SoftRoCE
 }  // namespace counter
 
@@ -81,9 +81,9 @@ class RKV_EXPORT PortCounters {
   std::vector<PortCounter> counters_;
 };
 // Reads counters/ and hw_counters/ below ROOT/DEVICE/ports/PORT. Files without a number ("N/A",
-// unreadable) are left out. kNotFound: neither directory exists. System calls, some per counter.
-// The kernel reads a driver's own counters at most every 10 ms or so (hw_counters/lifespan), so the
-// latest events may be missing.
+// unreadable) are left out. kNotFound: neither directory exists. Makes several system calls per
+// counter. The kernel refreshes hw_counters/ only after their lifespan (hw_counters/lifespan, 10 ms
+// by default), so the latest events may be missing.
 RKV_EXPORT Result<PortCounters> port_counters(std::string_view device, std::uint8_t port,
                                               std::string_view root = "/sys/class/infiniband");
 

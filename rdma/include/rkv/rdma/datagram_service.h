@@ -1,5 +1,5 @@
-// Datagram services found by address and port. A client asks the connection manager for what it
-// needs to send the first datagram. No connection is established.
+// Datagram services found by address and port. A client's lookup (SIDR) returns the address, queue
+// pair number and Q_Key of the service. No connection is established.
 //
 //   // The service. Its queue pair serves all clients.
 //   RKV_ASSIGN_OR_RETURN(DatagramListener listener, DatagramListener::listen(address));

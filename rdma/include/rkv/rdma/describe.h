@@ -1,14 +1,14 @@
-// Text descriptions for people: of devices with all their limits, ports and GIDs, and of each
-// object created on them.
+// Descriptions as text, for logs and terminals: of devices with all their limits, ports and GIDs,
+// and of each object created on them.
 //
 //   puts(describe(device).c_str());        // many lines, a superset of ibv_devinfo -v
 //   log(describe(queue_pair));             // state, peer, limits: some lines
 //   log(describe(completion));             // "wr 7 on queue pair 17: RECV, 64 bytes"
 //
-// Small objects give one line without a line break. A device or a queue pair gives several lines,
-// each terminated. The wording may change: do not parse it. Where a query fails, the text of its
-// error appears instead. Thread safety: as the object's. Queries of devices and queue pairs are
-// system calls.
+// The description of a small object is one line without a line break. That of a device or a queue
+// pair has several lines, each terminated by a line break. The wording may change: do not parse it.
+// Where a query fails, the text of its error appears instead. Thread safety: as the object's.
+// Queries of devices and queue pairs are system calls.
 #pragma once
 
 #include <concepts>

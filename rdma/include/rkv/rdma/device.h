@@ -144,7 +144,7 @@ class RKV_EXPORT Device {
  public:
   // kNoDevice if no device has that name; kPermission if it may not be opened.
   static Result<Device> open(std::string_view name);
-  // Opens the first device that has an ACTIVE port. kNoDevice: the error text says what to do.
+  // Opens the first device that has an ACTIVE port. kNoDevice: the error text contains advice.
   static Result<Device> open_first_active();
   // A device that librdmacm has opened. Memory and queues used with a librdmacm id must be created
   // on this one. An empty name means the first with an ACTIVE port. librdmacm keeps the device open

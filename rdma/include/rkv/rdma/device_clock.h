@@ -28,8 +28,8 @@ namespace rkv::rdma {
 // The arithmetic of ticks, without a device.
 class RKV_EXPORT TickScale {
  public:
-  // kUnsupported if either is 0, by which a device says that it has no clock. kInvalidArgument for
-  // a mask that is not 2^n - 1.
+  // kUnsupported if either is 0, by which a device reports that it has no clock. kInvalidArgument
+  // for a mask that is not 2^n - 1.
   static Result<TickScale> from(std::uint64_t frequency_khz, std::uint64_t mask);
 
   std::uint64_t frequency_khz() const { return khz_; }
@@ -38,8 +38,8 @@ class RKV_EXPORT TickScale {
   std::uint64_t ticks_between(std::uint64_t earlier, std::uint64_t later) const {
     return (later - earlier) & mask_;
   }
-  // The same if the order is unknown: the shorter way round, negative if `b` was first. Half a
-  // round counts as positive.
+  // The same if the order is unknown: the difference of at most half a round, negative if `b` was
+  // first. Exactly half a round is positive.
   std::int64_t nearest(std::uint64_t a, std::uint64_t b) const {
     const std::uint64_t forward = ticks_between(a, b);
     const std::uint64_t backward = ticks_between(b, a);
@@ -68,8 +68,9 @@ struct ClockSample {
   Nanos middle() const { return before + width() / 2; }
 };
 
-// Maps a tick to a time of the host. It ages, because clocks diverge by some microseconds a second.
-// Call follow() regularly, at the latest after a quarter of TickScale::round_ns().
+// Maps a tick to a time of the host. Its error grows with time, because clocks diverge by some
+// microseconds a second. Call follow() regularly, at the latest after a quarter of
+// TickScale::round_ns().
 class RKV_EXPORT ClockCorrelation {
  public:
   // Uses the narrowest sample. kInvalidArgument: no sample, or a sample that ends before it begins.

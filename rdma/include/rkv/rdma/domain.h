@@ -1,4 +1,4 @@
-// Protection domains: they group objects that work together and isolate tenants.
+// Protection domains group the objects that may be used together, and isolate tenants.
 //
 //   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
 //   RKV_ASSIGN_OR_RETURN(ThreadDomain mine, ThreadDomain::allocate(device));

@@ -95,7 +95,8 @@ class QueuePairWork {
   std::uint32_t send_free() const { return sends_.free() > kept_ ? sends_.free() - kept_ : 0; }
   std::uint32_t receive_free() const { return receives_.free(); }
   bool idle() const { return sends_.outstanding() == 0 && receives_.outstanding() == 0; }
-  // Whether the last requests complete silently: they are not signaled, and no later request is.
+  // Whether the last requests produce no completion: they are not signaled, and no later request
+  // is.
   bool has_silent_end() const { return sends_.outstanding() != 0 && sends_.unsignaled() != 0; }
   const SendSlots& sends() const { return sends_; }
   const SendSlots& receives() const { return receives_; }
@@ -139,12 +140,12 @@ RKV_EXPORT Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
                                      CompletionSink others);
 }  // namespace detail
 
-// Drains the queue pair. Blocks until work.idle() or the deadline has passed. kTimeout: `work` says
-// what is missing. The queue pair may already be in the error state, or may never have been
-// connected. `own` is called after `work` has counted. kUnsupported if a datagram queue pair's last
-// request is unsignaled: nothing reports its completion, so signal the last request. The queue pair
-// still works then: post a signaled request and drain again. REQUIRES: no batch is open; all of the
-// queue pair's work was taken from `work`.
+// Drains the queue pair. Blocks until work.idle() or the deadline has passed. kTimeout: `work` has
+// the outstanding requests. The queue pair may already be in the error state, or may never have
+// been connected. `own` is called after `work` has counted. kUnsupported if a datagram queue pair's
+// last request is unsignaled: nothing reports its completion, so signal the last request. The queue
+// pair still works then: post a signaled request and drain again. REQUIRES: no batch is open; all
+// of the queue pair's work was taken from `work`.
 template <class Qp, class Own, class Others>
 Result<DrainReport> drain(Qp& qp, QueuePairWork& work, CompletionQueue& sends,
                           CompletionQueue& receives, const Deadline& deadline, Own&& own,
@@ -156,9 +157,9 @@ Result<DrainReport> drain(Qp& qp, QueuePairWork& work, CompletionQueue& sends,
 }
 
 // Drains in its destructor, before objects declared earlier are destroyed: the queue pair, its
-// buffers, its queues. An error goes to the handler of set_teardown_handler(). Own completions are
-// only counted. After a time-out the device may use the buffers until the queue pair is destroyed:
-// declare the buffers before the queue pair.
+// buffers, its queues. An error is passed to the handler of set_teardown_handler(). Own completions
+// are only counted. After a time-out the device may use the buffers until the queue pair is
+// destroyed: declare the buffers before the queue pair.
 template <class Qp, class Others>
 class [[nodiscard]] DrainOnExit {
  public:

@@ -11,9 +11,9 @@
 // On every other device each call returns kUnsupported and names its verb. This code has never run
 // on an EFA device: none was available.
 //
-// Buffers, and who counts outstanding requests: as in batch.h. Completions arrive in any order, so
-// signal each request whose completion matters. An address handle must live until the requests that
-// name it have completed. Thread safety: one thread at a time. Source: efadv_create_qp_ex(3),
+// Buffers and the counting of outstanding requests: as in batch.h. Completions arrive in any order,
+// so signal each request whose completion matters. An address handle must live until the requests
+// that name it have completed. Thread safety: one thread at a time. Source: efadv_create_qp_ex(3),
 // efadv_query_device(3), ibv_wr_post(3).
 #pragma once
 

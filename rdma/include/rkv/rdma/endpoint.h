@@ -18,12 +18,12 @@
 //      4       2  LID                                unless 0
 //      5      16  GID                                unless all zero
 //      6       1  MTU: 1 to 5 for 256 to 4096 bytes  always
-//      7       2  READs asked, READs answered        unless both 0
+//      7       2  READ depths: initiator, responder  unless both 0
 //      8       4  Q_Key                              unless 0
 //
 // An endpoint has exactly one encoding. A later minor version may add types above 8, which are
 // skipped; another major version is refused. All fields together are exactly 56 bytes. The checksum
-// detects accidents, not attacks.
+// detects transmission errors, not attacks.
 //
 // Thread safety: values. Source: ibv_modify_qp(3), ibv_query_port(3).
 #pragma once
@@ -75,7 +75,8 @@ class RKV_EXPORT PacketSequence {
 
 enum class LinkLayer : unsigned char { kInfiniBand = 1, kEthernet = 2 };
 
-// Outstanding READs and atomics: ours towards the peer, the peer's towards us.
+// The number of READs and atomics that may be outstanding: as initiator (sent by this side), and as
+// responder (sent by the peer).
 struct ReadDepths {
   std::uint8_t initiator = 0;
   std::uint8_t responder = 0;
@@ -93,7 +94,7 @@ struct RKV_EXPORT Endpoint {
   std::uint16_t lid = 0;               // InfiniBand: the port's address in its subnet
   std::array<std::uint8_t, 16> gid{};  // RoCE, and InfiniBand across subnets; all zero: none
   Mtu mtu = Mtu::k1024;
-  // The most READs that the sender requests, and answers; 0: not stated. Not for UC and UD.
+  // The limits of the side that sends the endpoint; 0: not stated. Not for UC and UD.
   ReadDepths depths{};
   std::uint32_t qkey = 0;  // UD: required in datagrams to this endpoint
 

@@ -4,8 +4,8 @@
 //   RKV_RETURN_IF_ERROR(from_errno("ibv_modify_qp", ibv_modify_qp(qp, &attr, mask)));
 //   RKV_ASSIGN_OR_RETURN(ibv_pd* pd, from_null("ibv_alloc_pd", ibv_alloc_pd(context)));
 //
-// Every error names the verb, keeps the errno and, if a person can act on it, gives advice. Nothing
-// here blocks. Thread safety: all functions may be called from any thread.
+// Every error names the verb, keeps the errno and, if a user can correct the cause, contains
+// advice. Nothing here blocks. Thread safety: all functions may be called from any thread.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -73,10 +73,10 @@ inline Result<bool> from_poll(const char* verb, int returned) {
 // The meaning of a work completion's status for the poster of the request.
 enum class WcClass : unsigned char {
   kSuccess,
-  kFlushed,           // the queue pair was in the error state: see the first error instead
-  kLocalError,        // our own request was wrong: key, length, access
+  kFlushed,           // the queue pair was in the error state: the first error has the cause
+  kLocalError,        // the local request was wrong: key, length, access
   kRemoteRefused,     // the peer's device refused it: rkey, bounds, rights
-  kPeerUnreachable,   // no acknowledgement: peer dead, link down, wrong GID
+  kPeerUnreachable,   // no acknowledgement: the peer has ended, the link is down, wrong GID
   kReceiverNotReady,  // the peer had no receive posted
   kDeviceError,       // the device or its driver failed
 };
@@ -91,9 +91,9 @@ RKV_EXPORT const WcExplanation& explain(ibv_wc_status status);
 // REQUIRES: status != IBV_WC_SUCCESS.
 RKV_EXPORT Error wc_error(const char* operation, ibv_wc_status status);
 
-// Destructors cannot return an error, so they report it here. An object that could not be destroyed
-// is a leak or an ownership bug. The default handler writes one line to standard error. The handler
-// may be called from any thread and must not throw. Returns the previous handler.
+// Receives the errors of destructors, which cannot return them. An object that could not be
+// destroyed is a leak or an ownership bug. The default handler writes one line to standard error.
+// The handler may be called from any thread and must not throw. Returns the previous handler.
 using TeardownHandler = void (*)(const Error&) noexcept;
 RKV_EXPORT TeardownHandler set_teardown_handler(TeardownHandler handler) noexcept;
 RKV_EXPORT void report_teardown(const Status& status) noexcept;

@@ -64,7 +64,7 @@ constexpr bool is_registrable(AccessFlags access) {
 // The behaviour of one work request (ibv_wr_post(3)).
 enum class OpFlags : unsigned {
   kNone = 0,
-  kSignaled = IBV_SEND_SIGNALED,  // ask for a completion on success; failures always complete
+  kSignaled = IBV_SEND_SIGNALED,  // requests a completion on success; failures always complete
   kFenced = IBV_SEND_FENCE,       // starts only after earlier READs and atomics of this queue pair
   kSolicited = IBV_SEND_SOLICITED,  // wakes a receiver that armed for solicited completions only
 };

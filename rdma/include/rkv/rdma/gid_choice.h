@@ -1,10 +1,11 @@
-// Choosing a GID, with reasons. A wrong GID connects and then times out, which is the most common
-// problem of RoCE users. The result explains the choice and the rejection of each other GID.
+// Choosing a GID, with reasons. With a wrong GID a connection is established and its work then
+// times out, which is the most common problem of RoCE users. The result explains the choice and the
+// rejection of each other GID.
 //
 //   RKV_ASSIGN_OR_RETURN(GidChoice choice, choose_gid(device, 1, {.netdev = "eth2"}));
 //   use(choice.chosen);
 //   puts(choice.explain().c_str());
-//   // GID 3 (192.0.2.7, RoCE v2, eth2) of port 1: RoCE v2, IPv4, on the interface asked for
+//   // GID 3 (192.0.2.7, RoCE v2, eth2) of port 1: RoCE v2, IPv4, on the requested interface
 //   //   not 0 (fe80::1, RoCE v2, eth2): link-local, which no router forwards
 //
 // Thread safety: values and free functions.

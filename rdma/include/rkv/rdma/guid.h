@@ -28,8 +28,8 @@ class RKV_EXPORT Guid {
   constexpr std::uint64_t value() const { return value_; }
   // The organisation that assigned the GUID (IEEE lists them), 24 bits.
   constexpr std::uint32_t oui() const { return static_cast<std::uint32_t>(value_ >> 40); }
-  // Whether a driver or a person assigned it instead of a manufacturer. InfiniBand writes the bit
-  // as EUI-64 does, not inverted as in an IPv6 address.
+  // Whether it was assigned locally, by a driver or an administrator, and not by a manufacturer.
+  // InfiniBand writes the bit as EUI-64 does, not inverted as in an IPv6 address.
   constexpr bool is_locally_assigned() const { return (value_ >> 57 & 1) != 0; }
   // Whether it is 0 or all ones, which are not GUIDs.
   constexpr bool is_reserved() const { return value_ == 0 || ~value_ == 0; }

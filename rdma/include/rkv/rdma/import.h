@@ -7,11 +7,11 @@
 //   RKV_ASSIGN_OR_RETURN(ImportedRegion region, import_region(pd, region_handle));
 //
 // Ownership: the device takes the descriptor and closes it with its last handle. Domains and
-// regions stay their creator's; here they are only forgotten at the end (ibv_unimport_*). With
-// Ending::kDestroy this process destroys them instead, and no other process may use them
-// afterwards. The programs must agree on this: the kernel does not check it. kUnsupported naming
-// the verb if the provider cannot import (SoftRoCE). Source: ibv_import_device(3),
-// ibv_import_pd(3), ibv_import_mr(3).
+// regions remain owned by the process that created them; the destructors here only end the import
+// (ibv_unimport_*). With Ending::kDestroy this process destroys them instead, and no other process
+// may use them afterwards. The programs must agree on this: the kernel does not check it.
+// kUnsupported naming the verb if the provider cannot import (SoftRoCE). Source:
+// ibv_import_device(3), ibv_import_pd(3), ibv_import_mr(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -35,7 +35,8 @@ RKV_EXPORT Result<Device> import_device(int command_fd);
 RKV_EXPORT Result<ProtectionDomain> import_domain(const Device& device, std::uint32_t handle,
                                                   Ending ending = Ending::kForget);
 
-// The keys of an imported region. It does not know its addresses; the program must.
+// The keys of an imported region. Verbs do not report its addresses: the program needs them from
+// the owner.
 class RKV_EXPORT ImportedRegion {
  public:
   ImportedRegion(ImportedRegion&&) = default;

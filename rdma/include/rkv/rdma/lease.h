@@ -1,4 +1,5 @@
-// Leases: a peer's access to a part of our memory that ends on our request or at a given time.
+// Leases: a peer's access to a part of local memory, which the program can revoke. A lease may have
+// an expiry time, which the program checks.
 //
 //   RKV_ASSIGN_OR_RETURN(Lessor lessor, Lessor::create(pd, qp, cq, region, {.others = handler}));
 //   RKV_ASSIGN_OR_RETURN(Lease lease, lessor.grant({.offset = 0, .length = 4096,
@@ -10,17 +11,17 @@
 //
 // The guarantee: after revoke() or rotate() has returned, even with an error, the old key is
 // refused. Data written to the memory from then on does not reach the peer by a request with the
-// old key. A peer that still uses the key loses its connection: that is how devices refuse.
+// old key. A peer that still uses the key loses its connection, because a refused request ends it.
 //
 // Implementation: each lease has a memory window of type two, which gives no access to other
 // connections. Without windows, each lease has its own registration. Other connections of the same
-// protection domain could use its key if they guessed it, so give each tenant a domain. A lease
-// never widens: its range and rights are fixed by grant(). The region itself needs no remote flag.
+// protection domain could use a guessed key, so create a domain for each tenant. A lease never
+// widens: its range and rights are fixed by grant(). The region itself needs no remote flag.
 //
 // A lessor belongs to one queue pair and waits for its own requests on the queue pair's send
-// completion queue; other completions go to `others`. It needs one send slot. A window costs a
-// request to the adapter and is reused (not on SoftRoCE, see kRequireWindows). A registration costs
-// system calls.
+// completion queue; other completions are passed to `others`. It needs one send slot. A window
+// costs a request to the adapter and is reused (not on SoftRoCE, see kRequireWindows). A
+// registration costs system calls.
 //
 // Thread safety: one thread, the queue pair's. Queue pair, completion queue and region must outlive
 // the lessor, and the lessor its leases. Destroying a lease revokes it.
@@ -98,8 +99,9 @@ class RKV_EXPORT Lease {
 
 class RKV_EXPORT Lessor {
  public:
-  // kUnsupported as the policy says. kInvalidArgument if `others` is missing or the region's flags
-  // do not fit: windows need kBindWindow on the region and a queue pair with kWindowOps.
+  // kUnsupported: see LeasePolicy. kInvalidArgument if `others` is missing or the flags of the
+  // region or the queue pair do not suffice: windows need kBindWindow on the region and a queue
+  // pair with kWindowOps.
   static Result<Lessor> create(const ProtectionDomain& pd, QueuePair& qp, CompletionQueue& sends,
                                const MemoryRegion& region, const LessorOptions& options);
   Lessor(Lessor&&) noexcept;
@@ -110,16 +112,18 @@ class RKV_EXPORT Lessor {
   // kInvalidArgument: the terms reach outside the region or exceed its rights. kTimeout,
   // kDisconnected: the queue pair did not complete the request; nothing is granted.
   Result<Lease> grant(const LeaseTerms& terms, const Deadline& deadline);
-  // Revokes a lease. Returns once the old key is refused. An error means that the device did not do
-  // even that: the queue pair has then been ended, and the peer's access with it. No effect on an
-  // ended lease. The deadline bounds the fast path; its fallback is a system call.
+  // Revokes a lease. Returns once the old key is refused. An error means that the device did not
+  // end the access to the key. The queue pair has then been moved to the error state, which ends
+  // the peer's access. No effect on an ended lease. The deadline bounds the wait for an
+  // invalidation; without one, or if it fails, a system call ends the access.
   Status revoke(Lease& lease, const Deadline& deadline);
   // As revoke(), and then grants the same bytes under another key. After an error the lease has
   // ended.
   Status rotate(Lease& lease, std::optional<Nanos> expires_at, const Deadline& deadline);
 
   bool uses_windows() const;
-  // The number of unbound windows kept for reuse. 0 where that is dangerous: kRequireWindows.
+  // The number of unbound windows kept for reuse. Always 0 where unbound windows are dangerous: see
+  // kRequireWindows.
   std::size_t spare_windows() const;
 
  private:

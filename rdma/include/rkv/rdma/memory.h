@@ -1,4 +1,4 @@
-// Registered memory: the memory a device may access, and the types that name pieces of it.
+// Registered memory: memory that a device may access, and the types that name pieces of it.
 //
 //   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
 //   RKV_ASSIGN_OR_RETURN(MemoryRegion region,
@@ -75,9 +75,9 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
   // pages if the process may fork. Source: ibv_reg_mr(3).
   static Result<MemoryRegion> attach(const ProtectionDomain& pd, MutableBytes memory,
                                      AccessFlags access);
-  // Registers another device's memory; bytes() is empty. The descriptor stays the caller's. Flags:
-  // local write and the remote ones. kUnsupported if the provider has no ibv_reg_dmabuf_mr
-  // (SoftRoCE).
+  // Registers another device's memory; bytes() is empty. The caller keeps the descriptor and closes
+  // it. Flags: local write and the remote ones. kUnsupported if the provider has no
+  // ibv_reg_dmabuf_mr (SoftRoCE).
   static Result<MemoryRegion> attach_dmabuf(const ProtectionDomain& pd, const DmaBuf& buffer,
                                             AccessFlags access);
   MemoryRegion(MemoryRegion&&) noexcept = default;
@@ -87,10 +87,10 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
   // create spans again. No work may be outstanding on the region and no window bound to it. A
   // region that owned its memory frees it when other memory replaces it.
   //
-  // After an error usable() says whether the region survived. It is unchanged if the error was
-  // found before the device was asked, and for kUnsupported (SoftRoCE has no ibv_rereg_mr).
-  // Otherwise the device may hold a partial change: the region is then empty and can only be
-  // destroyed. The error codes of ibv_rereg_mr(3) distinguish these cases.
+  // After an error usable() returns whether the region can still be used. It is unchanged if the
+  // error was detected before the verb was called, and for kUnsupported (SoftRoCE has no
+  // ibv_rereg_mr). Otherwise the device may hold a partial change: the region is then empty and can
+  // only be destroyed. The error codes of ibv_rereg_mr(3) distinguish these cases.
   Status reregister(const Reregistration& change);
   bool usable() const { return usable_ && region_ != nullptr; }
 
@@ -158,7 +158,7 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
   void forget();
 
   MutableBytes bytes_;
-  std::uint64_t address_ = 0;  // the address by which the device knows the beginning
+  std::uint64_t address_ = 0;  // the address of the beginning in work requests
   std::size_t length_ = 0;
   AccessFlags access_ = AccessFlags::kNone;
   bool usable_ = true;

@@ -13,8 +13,8 @@
 // On every other device each call returns kUnsupported and names its verb. This code has never run
 // on an mlx5 adapter: none was available.
 //
-// Buffers, and who counts outstanding requests: as in batch.h. An address handle must live until
-// the requests that name it have completed. Thread safety: one thread at a time. Source:
+// Buffers and the counting of outstanding requests: as in batch.h. An address handle must live
+// until the requests that name it have completed. Thread safety: one thread at a time. Source:
 // mlx5dv_create_qp(3), mlx5dv_wr_post(3).
 #pragma once
 
@@ -113,7 +113,8 @@ struct DcTargetOptions {
 
 class RKV_EXPORT DcTarget : public QueuePairBase {
  public:
-  // Returns a target that any number of initiators can reach; their messages go to `shared`.
+  // Returns a target that any number of initiators can reach; their messages consume receives of
+  // `shared`.
   static Result<DcTarget> create(const ProtectionDomain& pd, const CompletionQueue& receives,
                                  const SharedReceiveQueue& shared, const DcTargetOptions& options);
   DcTarget(DcTarget&&) noexcept = default;

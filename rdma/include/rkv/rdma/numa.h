@@ -1,5 +1,6 @@
-// Threads and memory near the adapter. On a machine with several sockets a device is attached to
-// one socket, and its traffic with the others crosses between sockets.
+// Placement of threads and memory on the NUMA node of the adapter. On a machine with several
+// sockets a device is attached to one socket, and its accesses to memory of the others cross
+// between sockets.
 //
 //   RKV_ASSIGN_OR_RETURN(unsigned node, numa_node_of(device));
 //   RKV_RETURN_IF_ERROR(bind_thread(node, NumaPolicy::kPreferred));

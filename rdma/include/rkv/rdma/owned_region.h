@@ -3,7 +3,7 @@
 //
 //   std::vector<Record> records(1000);
 //   auto lent = OwnedRegion<std::vector<Record>>::enroll(pd, std::move(records), access);
-//   if (!lent) records = std::move(lent.error().buffer);      // refused: the buffer is returned
+//   if (!lent) records = std::move(lent.error().buffer);      // failed: the buffer is returned
 //   lent->elements()[7] = ...;                                // use it in place
 //   RKV_ASSIGN_OR_RETURN(records, std::move(*lent).release()); // ends the registration
 //

@@ -38,10 +38,10 @@ class RKV_EXPORT Pages {
   // Maps pages. kInvalidArgument for a length of 0; kOutOfMemory if there is not enough memory (or
   // address space). Small pages are allocated at first use, large ones at once.
   static Result<Pages> map(std::size_t length, const PageOptions& options = {});
-  // Maps the memory behind a descriptor that another process obtained from fd(). The descriptor
-  // stays the caller's. kInvalidArgument if the file is shorter than `length`. The other process
-  // must be trusted: if it shortens the file later, an access to the memory kills this process
-  // (SIGBUS).
+  // Maps the memory behind a descriptor that another process obtained from fd(). The caller keeps
+  // the descriptor and closes it. kInvalidArgument if the file is shorter than `length`. The other
+  // process must be trusted: if it shortens the file later, an access to the memory kills this
+  // process (SIGBUS).
   static Result<Pages> of_descriptor(int fd, std::size_t length);
   Pages(Pages&& other) noexcept;
   Pages& operator=(Pages&& other) noexcept;

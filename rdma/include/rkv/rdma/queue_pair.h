@@ -10,12 +10,12 @@
 //   batch.read(1, OpFlags::kSignaled, local, remote);
 //   RKV_RETURN_IF_ERROR(std::move(batch).submit());
 //
-// Two types for two stages. A PreparedQueuePair cannot post work, since a device would drop or
-// refuse it. handshake(), activate(), the connection manager (connect.h) and into_queue_pair()
-// return a queue pair that can. QueuePair is BasicQueuePair<Rc>; for other transports write
-// BasicQueuePair<Uc> or BasicQueuePair<Ud>.
+// There are two types for two stages. A PreparedQueuePair cannot post sends, which a device would
+// drop or refuse in these states. handshake(), activate(), the connection manager (connect.h) and
+// into_queue_pair() return a queue pair that can. QueuePair is BasicQueuePair<Rc>; for other
+// transports write BasicQueuePair<Uc> or BasicQueuePair<Ud>.
 //
-// Buffers, and who counts outstanding requests: batch.h.
+// Buffers and the counting of outstanding requests: batch.h.
 //
 // Thread safety: one thread at a time; to_error() alone may be called by any thread.
 // Source: ibv_create_qp_ex(3), ibv_modify_qp(3), ibv_query_qp(3).
@@ -58,14 +58,15 @@ struct QueuePairOptions {
 
 // Parameters of a reliable connection.
 struct ConnectionParameters {
-  AccessFlags remote_access = AccessFlags::kNone;  // the peer's access rights to our regions
+  AccessFlags remote_access = AccessFlags::kNone;  // the peer's access rights to local regions
   AckTimeout ack_timeout = kDefaultAckTimeout;
   std::uint8_t retry_count = kMaxRetryCount;  // 0 to 7; 7 is treated as 6: see kMaxRetryCount
   std::uint8_t rnr_retry = kRnrRetryForever;  // 0 to 7
   RnrTimer rnr_timer = kDefaultRnrTimer;
   // Outstanding READs and atomics in each direction; 0 means the device's maximum. The initiator's
-  // number is reduced to what the peer answers. A connection manager's peer may grant none. If a
-  // nonzero number was given as initiator, connecting then fails with kUnsupported (connect.h).
+  // number is reduced to the peer's number as responder. A connection manager's peer may grant
+  // none. If a nonzero number was given as initiator, connecting then fails with kUnsupported
+  // (connect.h).
   std::uint8_t reads_as_initiator = 0;
   std::uint8_t reads_as_responder = 0;
 };
@@ -111,8 +112,8 @@ class RKV_EXPORT QueuePairBase {
   Status post_receive(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces);
 
   // Changes any set of attributes, for cases that the functions here do not cover
-  // (ibv_modify_qp(3)). kInvalidArgument: the error says whether the transition, its mask or a
-  // value is wrong; explain_modify() names the attributes.
+  // (ibv_modify_qp(3)). kInvalidArgument: the error text names what is wrong: the transition, its
+  // mask or a value. explain_modify() names the attributes.
   Status modify(ibv_qp_attr attributes, int mask);
   // Explains in a sentence what modify() would return for these attributes in the current state
   // (transitions.h). A query; it changes nothing.
@@ -120,12 +121,12 @@ class RKV_EXPORT QueuePairBase {
   // Moves to the error state: everything outstanding and everything posted later completes as
   // flushed. Any thread.
   Status to_error();
-  Result<ibv_qp_state> state() const;
+  Result<ibv_qp_state> state() const;  // ibv_query_qp(3), a system call
   struct Queried {
     ibv_qp_attr attributes;
     ibv_qp_init_attr created;
   };
-  Result<Queried> query(int mask) const;  // ibv_query_qp(3)
+  Result<Queried> query(int mask) const;  // ibv_query_qp(3), a system call
 
   std::uint32_t number() const;
   std::uint32_t inline_bytes() const { return inline_bytes_; }  // as granted by the device
@@ -234,7 +235,8 @@ class BasicQueuePair : public QueuePairBase {
 using QueuePair = BasicQueuePair<Rc>;
 
 // A queue pair that is not usable yet: it can post receives, return its endpoint, and become a
-// BasicQueuePair. If that fails the object remains and can be queried, explained or tried again.
+// BasicQueuePair. If that fails the object remains: it can be queried, explained, and connected
+// again.
 template <TransportType T>
 class PreparedQueuePair : public QueuePairBase {
  public:
@@ -245,17 +247,18 @@ class PreparedQueuePair : public QueuePairBase {
   // INIT it has no effect.
   Status open(std::uint8_t port) { return open_port(port); }
   // Returns the endpoint to send to the peer; on RoCE `gid` comes from Device::routable_gid().
-  // `depths`: the most READs this side will request and answer; 0 means the device's maximum. For
-  // UD the endpoint has a random Q_Key for activate(). kNoDevice: the port is not ACTIVE.
+  // `depths`: the limits of this side as initiator and as responder; 0 means the device's maximum.
+  // For UD the endpoint has a random Q_Key for activate(). kNoDevice: the port is not ACTIVE.
   // kInvalidArgument: the port does not exist, or its table does not have `gid` at its index.
   Result<Endpoint> endpoint(std::uint8_t port, const GidEntry& gid, ReadDepths depths = {}) {
     return make_endpoint(port, gid, depths);
   }
 
-  // Connects; the peer does the same with our endpoint, before or after. The MTU is the smaller of
-  // both, and the READ depths never exceed what both allow. The link layer decides whether LID or
-  // GID is used. Sends nothing, so success says nothing about the peer. kInvalidArgument names the
-  // field; kUnreachable: there is no route. REQUIRES: endpoint() was called.
+  // Connects to the peer, which calls this with the endpoint of this side, before or after. The MTU
+  // is the smaller of both, and the READ depths never exceed the limits of either side. The link
+  // layer decides whether LID or GID is used. Makes system calls and sends nothing, so success does
+  // not show that the peer is reachable. kInvalidArgument names the field; kUnreachable: there is
+  // no route. REQUIRES: endpoint() was called.
   Result<BasicQueuePair<T>> handshake(const Endpoint& peer,
                                       const HandshakeParameters<T>& parameters = {}) &&
     requires Connected<T>
@@ -263,7 +266,8 @@ class PreparedQueuePair : public QueuePairBase {
     RKV_RETURN_IF_ERROR(bring_up(peer, parameters));
     return BasicQueuePair<T>(std::move(*this));
   }
-  // Explains the route that a handshake takes, or failed to take. REQUIRES: endpoint() was called.
+  // Explains the route of a handshake, whether it succeeded or failed. REQUIRES: endpoint() was
+  // called.
   Result<RouteReport> explain_route(const Endpoint& peer) const { return report_route(peer); }
   // Starts reception of datagrams that carry `qkey`; others are dropped. REQUIRES: endpoint() or
   // open() was called.

@@ -116,7 +116,8 @@ class RKV_EXPORT RegionPool {
   RegionPool& operator=(RegionPool&& other) noexcept;
   ~RegionPool();
 
-  // Returns a piece; empty if no class is large enough or none of them has a free piece.
+  // Returns a piece of at least `bytes`; empty if no class is large enough or none of them has a
+  // free piece. Does not block.
   TakenPiece take(std::size_t bytes);
   std::size_t largest() const;
   const RegionPoolStatistics& statistics() const;

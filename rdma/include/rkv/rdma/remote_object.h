@@ -6,10 +6,10 @@
 //   if (const auto slot = slots.at(index))                    // empty: the peer's array is shorter
 //     batch.read(1, OpFlags::kSignaled, local, slot->field(&Slot::version).span());
 //
-// The peer's numbers are a claim. over() and at() check bounds without wrapping, so their results
-// lie inside the claimed span; so do fields of those objects. Types must be trivially copyable and
-// of standard layout, or the code does not compile. Both sides must use the same layout, including
-// the byte order. Wire form: RemoteSpan's 20 bytes.
+// The peer's numbers are not trusted. over() and at() check bounds without wrapping, so their
+// results, and the fields of those objects, lie inside the span that the peer sent. Types must be
+// trivially copyable and of standard layout, or the code does not compile. Both sides must use the
+// same layout, including the byte order. Wire form: RemoteSpan's 20 bytes.
 //
 // Thread safety: values.
 #pragma once
@@ -91,7 +91,7 @@ class RemoteObject {
   template <class Member, class Base>
     requires std::derived_from<T, Base> && RemoteValue<Member>
   RemoteObject<Member> field(Member Base::* member) const {
-    // Within bounds because the object is. Checked anyway: it costs one comparison.
+    // The member lies inside because the object does. The check costs one comparison.
     const auto found =
         RemoteObject<Member>::within(span_, detail::offset_of<T, Member, Base>(member));
     RKV_CHECK(found.has_value(), "a member lies outside its object");
@@ -110,7 +110,7 @@ class RemoteObject {
   constexpr bool aligned() const { return span_.address % alignof(T) == 0; }
 
   std::array<std::byte, kWireBytes> to_bytes() const { return span_.to_bytes(); }
-  // Empty if the claim is shorter than a T or wraps around. Longer claims are cut.
+  // Empty if the peer's span is shorter than a T or wraps around. A longer span is cut.
   static std::optional<RemoteObject> from_bytes(std::span<const std::byte, kWireBytes> bytes) {
     return within(RemoteSpan::from_bytes(bytes));
   }
@@ -127,7 +127,7 @@ class RemoteArray {
   static constexpr std::size_t kWireBytes = RemoteSpan::kWireBytes;
 
   RemoteArray() = default;
-  // The whole T's that fit in `memory`; remaining bytes are ignored. Empty if the claim wraps
+  // The whole T's that fit in `memory`; remaining bytes are ignored. Empty if `memory` wraps
   // around.
   static constexpr RemoteArray over(const RemoteSpan& memory) {
     const auto whole = memory.first(memory.length - memory.length % sizeof(T));

@@ -6,8 +6,8 @@
 //   if (!qp) std::puts(need(prepared.explain_route(peer)).to_string().c_str());
 //
 // Most failing RoCE connections fail for one of three reasons: the GID has the wrong type or index,
-// UDP port 4791 is filtered, or the network carries less than the MTU. None of them shows before
-// work is posted; the work then ends with IBV_WC_RETRY_EXC_ERR.
+// UDP port 4791 is filtered, or the network does not carry packets of the MTU. None of them is
+// reported before work is posted, which then completes with IBV_WC_RETRY_EXC_ERR.
 //
 // Thread safety: values. Source: InfiniBand specification A17 (RoCE v2), ibv_query_gid_table(3).
 #pragma once
@@ -28,7 +28,7 @@ namespace rkv::rdma {
 struct Route {
   AddressAttributes address;
   Mtu mtu = Mtu::k1024;  // the smaller of both
-  ReadDepths depths{};   // initiator: ours, responder: the peer's; 0 if there are no READs
+  ReadDepths depths{};   // 0 if there are no READs
 };
 // kInvalidArgument names the faulty field: queue pair numbers above 24 bits, link layers that
 // differ, a RoCE peer without GID, an InfiniBand peer with neither LID nor GID.

@@ -1,12 +1,12 @@
-// Pieces of registered memory: ours (RegisteredSpan) and a peer's (RemoteSpan), with the same
+// Pieces of registered memory: local (RegisteredSpan) and a peer's (RemoteSpan), with the same
 // slicing operations.
 //
 //   RegisteredSpan header = region.first(64);             // aborts if it reaches outside
 //   if (auto room = region.try_subspan(offset, length))   // empty if it reaches outside
 //     batch.read(1, OpFlags::kSignaled, *room, *offered.subspan(offset, length));
 //
-// Types that name our own memory are RegisteredSpan, OwnedRegion and MemoryRegion; device memory
-// and dma-bufs are registered as a MemoryRegion. They have subspan, first, last, element and piece,
+// Types that name local memory are RegisteredSpan, OwnedRegion and MemoryRegion; device memory and
+// dma-bufs are registered as a MemoryRegion. They have subspan, first, last, element and piece,
 // which abort: a wrong offset there is a bug in this program. Use the try_ forms for numbers from
 // outside the program; they return an empty optional instead.
 //
@@ -136,7 +136,7 @@ class LocalSlices {
 };
 
 // A piece of registered local memory. It comes from a region, which checks the bounds, or from
-// unchecked() if key and memory passed through code that does not know regions.
+// unchecked() if key and memory passed through code without regions.
 class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredSpan> {
  public:
   RegisteredSpan() = default;
@@ -145,8 +145,8 @@ class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredS
   static RegisteredSpan unchecked(MutableBytes bytes, std::uint32_t lkey) {
     return {bytes, lkey, true};
   }
-  // Memory that the device knows by another address than the CPU, or that the CPU cannot address:
-  // device memory, dma-buf, zero-based regions. Otherwise as unchecked().
+  // Memory whose address in work requests differs from its CPU address, or that the CPU cannot
+  // address: device memory, dma-buf, zero-based regions. Otherwise as unchecked().
   static RegisteredSpan device_only(std::uint64_t address, std::size_t length, std::uint32_t lkey) {
     return {{reinterpret_cast<std::byte*>(address), length}, lkey, false};
   }
@@ -182,10 +182,10 @@ class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredS
 };
 static_assert(sizeof(RegisteredSpan) == 24, "passed around for every request");
 
-// A piece of a peer's memory. Values that a peer sent are only a claim: slice with subspan() and
-// the like. The result is empty when the piece reaches outside or wraps around the end of the
-// address space. The peer's device checks the rest. The wire form is 20 bytes big-endian: address
-// 8, length 8, rkey 4.
+// A piece of a peer's memory. Values that a peer sent are not trusted: slice with subspan() and the
+// like. The result is empty when the piece reaches outside or wraps around the end of the address
+// space. The peer's device checks the rest. The wire form is 20 bytes big-endian: address 8, length
+// 8, rkey 4.
 struct RKV_EXPORT RemoteSpan {
   static constexpr std::size_t kWireBytes = 20;
 

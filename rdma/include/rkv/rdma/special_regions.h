@@ -2,7 +2,7 @@
 // an implicit region that is this process's whole address space.
 //
 //   RKV_ASSIGN_OR_RETURN(NullRegion nothing, NullRegion::allocate(pd));
-//   // Receive a header, drop the rest:
+//   // Receive a header and discard the rest:
 //   const std::array pieces = {header.local(), nothing.local(4000)};
 //   // Send without registering first:
 //   RKV_ASSIGN_OR_RETURN(ImplicitRegion all, ImplicitRegion::create(pd, AccessFlags::kLocalWrite));

@@ -4,9 +4,9 @@
 //   RKV_RETURN_IF_ERROR(srq.post(requests));
 //   RKV_RETURN_IF_ERROR(srq.arm_limit(64));   // IBV_EVENT_SRQ_LIMIT_REACHED below 64 buffers
 //
-// Keep it from running empty: a sender that meets an empty queue waits for the receiver-not-ready
-// timer, and users notice that delay first. Thread safety: any thread may call post() (libibverbs
-// locks); one thread the rest.
+// Keep it from running empty: a sender whose message finds no receive waits for the
+// receiver-not-ready timer before it retries. Thread safety: any thread may call post(), which the
+// provider serializes; one thread calls the rest.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -7,11 +7,11 @@
 //   if (keeper.is_low()) RKV_RETURN_IF_ERROR(keeper.refill(supply));
 //   if (keeper.is_mine(event)) RKV_RETURN_IF_ERROR(keeper.refill(supply));   // asynchronous event
 //
-// Neither warning alone is enough: a loop that is busy elsewhere does not count, and the event
-// fires once and is late under load. `supply` gets a span of ReceiveRequest to fill from its front
-// and returns the number filled; 0 if it has none. It gives those buffers away. If the device
-// refuses some, the keeper keeps them and posts them first at the next refill(), so none is lost or
-// posted twice. held() returns them, for shutdown.
+// Neither warning alone is enough: a loop that is busy elsewhere does not count, and the event is
+// raised once and late under load. `supply` is called with a span of ReceiveRequest, fills it from
+// its front, and returns the number filled; 0 if no buffer is available. Those buffers then belong
+// to SrqRefill. If the device refuses some, it keeps them and posts them first at the next
+// refill(), so none is lost or posted twice. held() returns them, for shutdown.
 //
 // Thread safety: one thread. Source: ibv_modify_srq(3).
 #pragma once
@@ -83,7 +83,7 @@ class SrqRefill {
   }
 
   std::uint32_t posted() const { return posted_; }
-  // Buffers that the supply gave and the device has refused so far.
+  // Buffers that `supply` filled in and the device has refused so far.
   std::span<const ReceiveRequest> held() const { return held_; }
   std::uint32_t low() const { return low_; }
   bool armed() const { return armed_; }  // last known state; cleared by is_mine()

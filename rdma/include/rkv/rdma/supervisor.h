@@ -1,5 +1,5 @@
 // Dispatches a device's asynchronous events to their watchers: a port goes down, a queue pair or
-// queue fails, a shared receive queue runs low, a device is lost.
+// queue fails, a shared receive queue reaches its limit, a device is lost.
 //
 //   Supervisor supervisor(device);
 //   auto ports = supervisor.watch_ports([&](const AsyncEvent& e) { if (is_loss(e.type)) ... });

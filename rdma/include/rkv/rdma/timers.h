@@ -48,8 +48,8 @@ class AckTimeout {
 };
 
 // The time a sender waits when no receive is posted. The codes are not monotonic: 0 is the longest
-// (655.36 ms), 1 the shortest. librdmacm leaves 0, which stalls a sender for most of a second
-// whenever a receive queue runs empty once.
+// (655.36 ms), 1 the shortest. librdmacm leaves it at 0, so a sender waits 655 ms whenever it finds
+// a receive queue empty.
 class RnrTimer {
  public:
   static constexpr std::uint8_t kMaxCode = 31;
@@ -87,8 +87,8 @@ class RnrTimer {
 // The defaults of this library for a connection.
 inline constexpr AckTimeout kDefaultAckTimeout = AckTimeout::from_code(14);  // 67 ms per attempt
 inline constexpr RnrTimer kDefaultRnrTimer = RnrTimer::from_code(12);        // 0.64 ms
-// 7 means unlimited on SoftRoCE of Linux 6.1 instead of seven retries, so a dead peer would never
-// be noticed. With the ack time-out above, 6 retries end after about half a second.
+// 7 means unlimited on SoftRoCE of Linux 6.1 instead of seven retries, so a peer that has ended
+// would never be detected. With the ack time-out above, 6 retries end after about half a second.
 inline constexpr std::uint8_t kMaxRetryCount = 6;
 // 7 means unlimited. A late receive must not end the connection: the caller's deadlines bound the
 // wait.

@@ -1,5 +1,6 @@
 // The rules of ibv_modify_qp(3): the state changes of each queue pair type, and the attributes each
-// change requires and allows. The kernel returns EINVAL for any violation; these functions name it.
+// change requires and allows. The kernel returns EINVAL for any violation; these functions return
+// which rule is violated.
 //
 //   const auto verdict = judge_transition(IBV_QPT_RC, IBV_QPS_INIT, IBV_QPS_RTR, mask);
 //   if (!verdict.ok())
@@ -10,7 +11,7 @@
 // refuses IBV_QP_ALT_PATH on every Ethernet link.
 //
 // Thread safety: values and free functions. Source: InfiniBand specification 10.3.1 and 11.2.5.2.
-// For RC, UC and UD the tables were compared with the kernel's answers
+// For RC, UC and UD the tables were compared with the kernel's results
 // (tests/rdma/core/queue/transitions_device_test.cc), except for transitions that start in SQE.
 #pragma once
 

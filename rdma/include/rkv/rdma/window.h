@@ -13,7 +13,7 @@
 // The region needs kBindWindow and no remote flag: windows can be the only remote access. A window
 // of type two is bound through a queue pair and serves only this queue pair's peer; its key changes
 // with each binding. A window of type one is bound by a separate call (bind()) and serves every
-// queue pair of the domain. lease.h combines all this.
+// queue pair of the domain. lease.h manages windows for a connection.
 //
 // The device's state changes only when a request completes. So report the result of each request
 // with bind_ended() or invalidate_ended(). A dropped batch counts as failed. After an error, which
@@ -79,8 +79,8 @@ class RKV_EXPORT Window {
   Window& operator=(Window&&) noexcept = default;
 
   State state() const { return state_; }
-  // The number of bindings, failures included. A key's last byte counts bindings, so after 256 of
-  // them a key repeats that a peer may still know.
+  // The number of bindings, failures included. The last byte of a key counts bindings. So after 256
+  // of them a key repeats, which a peer may still have.
   std::uint32_t bindings() const { return bindings_; }
   WindowType type() const { return static_cast<WindowType>(window_->type); }
   // The span for the peer if the window is bound; empty otherwise.
@@ -105,9 +105,9 @@ class RKV_EXPORT Window {
   Status unbind(QueuePairBase& qp, std::uint64_t wr_id, OpFlags flags);
 
   // Unbinds and deallocates the window now, for callers that need the error; on an error nothing
-  // has changed. Returns once the device no longer knows the key. Needs neither a working queue
-  // pair nor a free slot in its queue. Afterwards the window may only be destroyed or assigned to.
-  // REQUIRES: no binding is outstanding, unless its queue pair may fail because of it.
+  // has changed. Returns once the device refuses the key. Needs neither a working queue pair nor a
+  // free slot in its queue. Afterwards the window may only be destroyed or assigned to. REQUIRES:
+  // no binding is outstanding, unless its queue pair may fail because of it.
   Status deallocate();
 
   // kInvalidArgument names the fault of the range. Batches abort instead.

@@ -1,5 +1,5 @@
 // A reliable connection that manages its own work: queue pair, completion queue and buffer
-// ownership. There are three ways to use it, from the simplest down:
+// ownership. There are three ways to use it, the simplest first:
 //
 //   RKV_ASSIGN_OR_RETURN(PreparedChannel mine, PreparedChannel::create(pd, {}));
 //   ... exchange mine.endpoint() and the peer's ...
@@ -14,11 +14,11 @@
 //   channel.queue_pair() // 3: by hand, see queue_pair.h
 //
 // Buffers: when a blocking operation or a scope has ended - by success, error, time-out or
-// exception - the device no longer names any of its buffers. Operations still outstanding at the
+// exception - no posted request names any of its buffers. Operations still outstanding at the
 // deadline are cut off: the queue pair goes to the error state and its work is drained. If draining
-// does not finish, the queue pair is destroyed. So a time-out costs the connection; use
+// does not finish, the queue pair is destroyed. So a time-out ends the connection; use
 // Pending::wait() for short waits. Memory must be registered in the channel's protection domain. It
-// must live until its operations have ended, no longer.
+// must live until its operations have ended.
 //
 // A failed operation also ends the connection, as in verbs. From then on broken() is true and all
 // calls return kDisconnected; connect() a new channel.
@@ -238,8 +238,8 @@ class RKV_EXPORT Channel {
  public:
   // Wraps a queue pair that was connected by other means (connect.h). `queue` was created on
   // `events`, serves nothing else and has entries for all sends and receives; nothing is
-  // outstanding. kInvalidArgument if the queue pair or the queue is shorter than `options` says, if
-  // they do not belong together, or if the queue pair has a shared receive queue.
+  // outstanding. kInvalidArgument if the queue pair or the queue is shorter than `options`
+  // requires, if they do not belong together, or if the queue pair has a shared receive queue.
   static Result<Channel> adopt(CompletionChannel events, CompletionQueue queue, QueuePair qp,
                                const ChannelOptions& options);
   // A moved-from channel may be assigned to or destroyed. Any other call on it ends the process
@@ -251,7 +251,8 @@ class RKV_EXPORT Channel {
   // Blocking operations. On success the operation has finished and the buffer belongs to the
   // caller. On an error the buffer also belongs to the caller, and the channel is broken unless
   // nothing was posted (kBusy, kInvalidArgument). Other errors: kTimeout, and what explain()
-  // derives from a completion. For a send or write the error says whether it may have happened.
+  // derives from a completion. For a send or write Error::write states whether it may have
+  // happened.
   Status send(const RegisteredSpan& message, const Deadline& deadline);
   Status send_immediate(const RegisteredSpan& message, std::uint32_t immediate,
                         const Deadline& deadline);
@@ -275,7 +276,7 @@ class RKV_EXPORT Channel {
 
   // Calls body(Scope&), waits until the deadline for everything outstanding, then cuts off the
   // rest. An exception of the body is propagated after that; the outcome of the operations is then
-  // available only from broken() and why_broken(). Scopes do not nest.
+  // available only from broken() and why_broken(). REQUIRES: no other scope of the channel is open.
   template <class F>
     requires detail::ScopeBody<F, Scope>
   auto scope(const Deadline& deadline, F&& body) {
@@ -326,7 +327,7 @@ class RKV_EXPORT Channel {
   std::unique_ptr<detail::ChannelState> state_;
 };
 
-// A channel without a peer. Its only use is to be connected.
+// A channel that is not connected yet. connect() turns it into a Channel.
 class RKV_EXPORT PreparedChannel {
  public:
   // Creates it on the first active port with that port's routable GID.

@@ -6,8 +6,8 @@
 //   RKV_ASSIGN_OR_RETURN(ReadPlan plan, ReadPlan::make(ranges, limits));
 //   RKV_RETURN_IF_ERROR(run_reads(plan, qp, queue, deadline));   // or Channel::read_all()
 //
-// Every requested byte arrives in its destination, in whatever order the device reads. Bytes that
-// several ranges request are read once, and copied when all READs have completed. If the
+// Every requested byte arrives in its destination; the order of the READs is unspecified. Bytes
+// that several ranges request are read once, and copied when all READs have completed. If the
 // destination is device-only memory, they are read again. The time at which a byte is read is
 // unspecified: one READ is not a snapshot, and neither are two ranges of one READ.
 //
@@ -105,11 +105,12 @@ class RKV_EXPORT ReadFlow {
   explicit ReadFlow(const ReadPlan& plan, std::uint64_t first_wr_id = 0)
       : plan_(&plan), first_wr_id_(first_wr_id) {}
 
-  // may_post(): the number of READs that may be posted now. posted(): records that `count` were
-  // posted.
+  // may_post() returns the number of READs that may be posted now. posted() records that `count`
+  // were posted.
   std::size_t may_post() const;
   void posted(std::size_t count);
-  // Posts them. On an error the queue pair must be drained or destroyed.
+  // Posts the READs that may be posted now. Does not block. On an error the queue pair must be
+  // drained or destroyed.
   Status post(QueuePair& qp);
   // Counts a completion; false if it is not of this plan. An error is the READ's; the other READs
   // will complete as flushed.

@@ -18,11 +18,11 @@
 // Visibility: a WRITE to a member that completed before the barrier (its blocking call returned) is
 // in that member's memory when the member leaves the barrier.
 //
-// After an error, a time-out included, a barrier is poisoned: it is not known which members have
-// entered. Every later call fails at once with kDisconnected; the other members reach their own
-// deadlines. Create a new barrier, and keep the old one until all ranks have left it
-// (Exchange::meet()): a late member's WRITE to memory that was freed breaks that member's channel
-// to this rank.
+// After an error, a time-out included, a barrier is poisoned, because it is not known which members
+// have entered. Every later call fails at once with kDisconnected; the other members reach their
+// own deadlines. Create a new barrier, and keep the old one until all ranks have left it
+// (Exchange::meet()): a late member's WRITE to memory that was freed fails and breaks that member's
+// channel to this rank.
 //
 // Leaving a barrier means that all members have entered it, not that all have left it. Call meet()
 // before a node or a barrier is destroyed.
@@ -46,9 +46,12 @@
 namespace rkv::rdma {
 
 enum class BarrierKind : unsigned char {
-  kCentralized,    // the first member counts: 2 messages deep, n - 1 each way at that member
-  kTree,           // a binary tree, up and down: 2 log2(n) deep, a rank sends 3 at most
-  kDissemination,  // log2(n) rounds; round k sends to the member 2^k further: log2(n) deep
+  // The first member counts. Latency: 2 messages. That member sends and receives n - 1 each.
+  kCentralized,
+  // A binary tree, up and down. Latency: 2 log2(n) messages. A rank sends at most 3.
+  kTree,
+  // log2(n) rounds, in round k to the member 2^k further. Latency: log2(n) messages.
+  kDissemination,
 };
 
 // ---- topology: pure functions of kind, member count and the caller's own index among them ----
@@ -75,7 +78,7 @@ RKV_EXPORT std::uint32_t barrier_step_count(BarrierKind kind, std::uint32_t memb
 RKV_EXPORT BarrierStep barrier_step(BarrierKind kind, std::uint32_t members, std::uint32_t self,
                                     std::uint32_t index);
 // Checks a list of ranks in a group of `size` ranks: sorted, no rank twice, each below `size`,
-// `self` included. kInvalidArgument says which rule is broken.
+// `self` included. kInvalidArgument: the error text names the violated rule.
 RKV_EXPORT Status check_members(std::span<const std::uint32_t> members, std::uint32_t self,
                                 std::uint32_t size);
 

@@ -10,8 +10,8 @@
 //
 // The format is strict. Ranks are 0, 1, 2 ... without a gap, in any order; no rank and no address
 // appears twice; a port is not 0; a line holds nothing else. Empty lines and lines that begin with
-// # are skipped. A format of two words per line needs no TOML or JSON parser, which would become a
-// dependency of every program that uses this library.
+// # are skipped. The format needs no TOML or JSON parser, which would become a dependency of every
+// program that uses this library.
 //
 // Thread safety: values.
 #pragma once

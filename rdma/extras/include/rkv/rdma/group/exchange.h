@@ -1,22 +1,24 @@
 // Exchanges data between all ranks over TCP. It carries endpoints and remote memory descriptors to
 // the peers before RDMA works between them.
 //
-//   RKV_ASSIGN_OR_RETURN(ExchangeListener door, ExchangeListener::open(cluster[rank], deadline));
+//   RKV_ASSIGN_OR_RETURN(ExchangeListener listener,
+//       ExchangeListener::open(cluster[rank], deadline));
 //   RKV_ASSIGN_OR_RETURN(Exchange exchange,
-//       Exchange::connect(cluster, rank, std::move(door), deadline));
+//       Exchange::connect(cluster, rank, std::move(listener), deadline));
 //   RKV_ASSIGN_OR_RETURN(std::vector<Payload> all, exchange.all_gather(mine, deadline));
 //
-// A rank dials the higher ranks, every `retry_ms` until each is up, and is dialed by the lower
-// ones. Network input is validated first: a frame states its length, which is bounded before memory
-// is allocated, and its sender and receiver.
+// A rank connects to the higher ranks, retrying every `retry_ms` until each is up, and accepts
+// connections of the lower ones. Network input is validated first. A frame has its length, which is
+// checked before memory is allocated, its sender and its receiver.
 //
-// A bad caller is disconnected and does not end the exchange. A caller with another version,
-// another cluster file, a wrong rank or a rank that is already connected gets a refusal with the
-// reason. A caller that sends garbage or nothing is disconnected without a reason. A refusal or
-// garbage from a rank that this rank dialed does end the exchange.
+// A caller is a process that connects to this rank. An invalid caller is disconnected and does not
+// end the exchange. A caller with another version, another cluster file, a wrong rank or a rank
+// that is already connected receives a refusal with the reason. A caller that sends invalid data or
+// nothing is disconnected without a reason. A refusal or invalid data from a rank that this rank
+// connected to ends the exchange.
 //
-// There is no authentication: anyone who can reach the port and knows the cluster file can take a
-// rank's place. Use the exchange only in a network where no one else can.
+// There is no authentication: any process that reaches the port and has the cluster file can
+// connect as a rank. Use the exchange only in a network without untrusted processes.
 //
 // Frames, all numbers big-endian: length 4 (of the rest), magic 4, version 1, kind 1, zero 2, from
 // 4, to 4, round 4 (in a greeting: the number of ranks), digest of the cluster 8, payload.
@@ -45,12 +47,12 @@ using Payload = std::vector<std::byte>;
 
 struct ExchangeOptions {
   std::uint32_t max_payload_bytes = 64 * 1024;  // to one peer in one round; at most 16 MiB
-  std::int64_t retry_ms = 50;                   // between two attempts to dial a peer; 1 to an hour
+  std::int64_t retry_ms = 50;                   // between two attempts to connect; 1 to an hour
   std::int64_t hello_ms = 2000;                 // limit for a caller's greeting; 1 to an hour
   std::uint32_t max_strangers = 64;  // callers that have not greeted yet; further ones wait
 };
 
-// An open port; its number is known before it is given to any peer.
+// An open port. Its number is known before any peer connects.
 class RKV_EXPORT ExchangeListener {
  public:
   // Port 0 takes a free port. kConflict: the port is taken; kInvalidArgument: not an address of
@@ -74,10 +76,10 @@ struct ExchangeState;
 class RKV_EXPORT Exchange {
  public:
   // Returns when this rank is connected to every other rank. kTimeout: `problem`, if not null,
-  // names the missing ranks and says why the last caller was turned away. kInvalidArgument: `rank`
-  // is not in the file, or another rank answers at an address. kVersionMismatch. kConflict: the
-  // peer has another cluster file, or is already connected to a process with this rank. kCorrupt:
-  // the peer speaks another protocol.
+  // names the missing ranks and the reason of the last refusal. kInvalidArgument: `rank` is not in
+  // the file, or another rank answers at an address. kVersionMismatch. kConflict: the peer has
+  // another cluster file, or is already connected to a process with this rank. kCorrupt: the peer
+  // sent data of another protocol.
   static Result<Exchange> connect(const Cluster& cluster, std::uint32_t rank,
                                   ExchangeListener listener, const Deadline& deadline,
                                   const ExchangeOptions& options = {},
@@ -99,7 +101,7 @@ class RKV_EXPORT Exchange {
                                           std::string* problem = nullptr);
   Result<std::vector<Payload>> all_gather(Bytes mine, const Deadline& deadline,
                                           std::string* problem = nullptr);
-  // Returns when all ranks have called it.
+  // Blocks until all ranks have called it. Errors as all_to_all().
   Status meet(const Deadline& deadline, std::string* problem = nullptr);
 
  private:

@@ -1,4 +1,4 @@
-// Channels to several peers, driven together: one doorbell per peer, and one wait for all peers.
+// Channels to several peers, used together: one doorbell per peer, and one wait for all peers.
 //
 //   MultiChannel peers(std::move(channels));
 //   GroupOutcome sent = peers.multicast_send(message, deadline);
@@ -7,8 +7,8 @@
 //     if (!one.status) ...                                             // only that peer failed
 //
 // A peer that fails, or has not answered at the deadline, breaks only its own channel. Outcome i
-// belongs to work item i. As with a single channel, no device refers to any buffer after a call has
-// returned.
+// belongs to work item i. As with a single channel, no posted request names any buffer after a call
+// has returned.
 //
 // Thread safety: one thread at a time, the channels included. Bookkeeping memory is allocated when
 // a call has more work than any call before.
@@ -141,11 +141,11 @@ class RKV_EXPORT MultiChannel {
   // within a scope.
   Channel& operator[](std::uint32_t peer);
 
-  // Runs any work. Adjacent items of one peer start with one doorbell, so keep a peer's items
-  // together.
+  // Runs any work. Blocks until it has finished or the deadline has passed. Adjacent items of one
+  // peer start with one doorbell, so keep a peer's items together.
   GroupOutcome run(std::span<const PeerWork> work, const Deadline& deadline);
 
-  // One operation per peer: item i belongs to peer i. REQUIRES: one item per peer.
+  // As run(), one operation per peer: item i belongs to peer i. REQUIRES: one item per peer.
   GroupOutcome scatter_send(std::span<const RegisteredSpan> messages, const Deadline& deadline);
   GroupOutcome scatter_write(std::span<const RegisteredSpan> from, std::span<const RemoteSpan> to,
                              const Deadline& deadline);

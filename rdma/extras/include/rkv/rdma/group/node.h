@@ -25,8 +25,8 @@ namespace rkv::rdma {
 
 struct NodeOptions {
   ChannelOptions channel = {};
-  // The upper limit for peers. Each region's own access flags say what they may do with that
-  // region.
+  // `remote_access` is the upper limit of the peers' rights. The access flags of each region
+  // restrict them further.
   ConnectionParameters link = {.remote_access = AccessFlags::kRemoteRead |
                                                 AccessFlags::kRemoteWrite |
                                                 AccessFlags::kRemoteAtomic};
@@ -56,7 +56,8 @@ class RKV_EXPORT Node {
   std::uint32_t peer_of(std::uint32_t rank) const;
   std::uint32_t rank_of(std::uint32_t peer) const { return peer < rank() ? peer : peer + 1; }
 
-  // Collective. Returns the span that each rank shares, by rank.
+  // Collective. Returns the span that each rank shares, by rank. Blocks. Errors are those of
+  // Exchange::all_gather().
   Result<std::vector<RemoteSpan>> share(const RemoteSpan& mine, const Deadline& deadline,
                                         std::string* problem = nullptr);
   Exchange& exchange() { return *exchange_; }

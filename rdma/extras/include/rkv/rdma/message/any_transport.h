@@ -1,5 +1,5 @@
 // One type for any message transport, for programs that choose a transport at run time. Each call
-// is a virtual call; bytes are not copied more often.
+// is a virtual call. It copies no additional bytes.
 //
 //   AnyMessageTransport transport = use_rings ? AnyMessageTransport(std::move(ring))
 //                                             : AnyMessageTransport(std::move(plain));

@@ -1,6 +1,7 @@
 // A ring whose reader reports the space that it has freed. Each message that the reader sends
 // carries the report at no cost. When a quarter of the ring or of the slots is free and unreported,
-// the reader sends a credit of 8 bytes. For traffic in both directions; the writer never asks.
+// the reader sends a credit of 8 bytes. It suits traffic in both directions. The writer posts no
+// READs.
 //
 //   CreditRingBuilder builder{{.ring_bytes = 1 << 20}};
 //   RKV_ASSIGN_OR_RETURN(CmListener listener, builder.listen(address));

@@ -49,7 +49,7 @@ class RKV_EXPORT Waiter {
 
   // The descriptor to wait for after arm() returned true. -1: wait for the executor's wake().
   virtual int fd() const = 0;
-  // True if nothing is ready now; the descriptor signals the next event.
+  // True if nothing is ready now; fd() then becomes readable at the next event.
   virtual Result<bool> arm() = 0;
   // Called if the executor cannot wait for this waiter: arm() failed, or its descriptor cannot be
   // watched. The waiter keeps the error as its coroutine's result, and its next attempt() returns
@@ -81,8 +81,8 @@ class RKV_EXPORT Executor {
   // Tries every waiter once and resumes those that can continue; returns their number. Does not
   // block.
   std::size_t poll();
-  // True if no waiter can continue and fd() signals when one may. A waiter's error goes to that
-  // waiter only; an error returned here is the executor's own.
+  // True if no waiter can continue; fd() then becomes readable when one may. A waiter's error is
+  // delivered to that waiter only; an error returned here is the executor's own.
   virtual Result<bool> arm() = 0;
   // For poll(2) in the program's own loop. -1: not available, call poll() repeatedly.
   virtual int fd() const = 0;
@@ -142,7 +142,8 @@ class RKV_EXPORT EpollExecutor final : public Executor {
 };
 static_assert(PollableExecutor<InlineExecutor> && PollableExecutor<EpollExecutor>);
 
-// The error of an operation that a stop token ended; is_stopped() tells it from a deadline.
+// The error of an operation that a stop token ended; is_stopped() distinguishes it from a
+// deadline's.
 inline constexpr const char* kStopCall = "std::stop_token";
 inline Error stopped() {
   return {.code = Code::kTimeout, .call = kStopCall, .text = "the operation was stopped"};
@@ -161,12 +162,12 @@ class StopWatch {
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
   void start(const std::stop_token& token, Executor& executor) {
-    if (token.stop_possible()) callback_.emplace(token, Tell{&stopped_, &executor});
+    if (token.stop_possible()) callback_.emplace(token, Notify{&stopped_, &executor});
   }
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
  private:
-  struct Tell {
+  struct Notify {
     std::atomic<bool>* flag;
     Executor* executor;
     void operator()() const noexcept {
@@ -175,7 +176,7 @@ class StopWatch {
     }
   };
   std::atomic<bool> stopped_ = false;
-  std::optional<std::stop_callback<Tell>> callback_;
+  std::optional<std::stop_callback<Notify>> callback_;
 };
 
 }  // namespace rkv::rdma

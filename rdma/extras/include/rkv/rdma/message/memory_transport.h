@@ -49,7 +49,7 @@ class RKV_EXPORT MemoryListener {
   SocketAddress address() const;
   MemoryListener(MemoryListener&&) noexcept = default;
   MemoryListener& operator=(MemoryListener&&) = delete;
-  ~MemoryListener();  // waiting connect() calls fail: nobody listens
+  ~MemoryListener();  // waiting connect() calls return kUnreachable
 
  private:
   friend struct MemoryBuilder;

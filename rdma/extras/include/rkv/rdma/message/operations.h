@@ -17,7 +17,7 @@
 //
 // A coroutine that is stopped or destroyed while it waits leaves its request to the device. Its
 // buffers must stay until outstanding() is 0, which drained() waits for. Verbs cannot cancel a
-// request; QueuePair::to_error() makes the device give it up.
+// request; QueuePair::to_error() flushes all requests of a queue pair.
 //
 // Thread safety: one thread at a time, the executor's. An Operations object must outlive the
 // coroutines that wait for its operations, and the executor must outlive it; both are checked.

@@ -1,7 +1,7 @@
 // A ring whose reader only stores the space that it has freed into a 64-byte line in its own
-// memory. The writer READs that line when it is short of space. For one-way traffic to a reader
-// that must not post anything. The cost: a writer that is ahead of the reader READs repeatedly, at
-// intervals that grow to a millisecond.
+// memory. The writer READs that line when it is short of space. It suits one-way traffic to a
+// reader that must not post requests. A writer that waits for space READs repeatedly, at intervals
+// that grow to a millisecond.
 //
 //   ReadRingBuilder builder{{.ring_bytes = 1 << 20, .slots = 1024}};
 //   RKV_ASSIGN_OR_RETURN(CmListener listener, builder.listen(address));

@@ -1,7 +1,7 @@
 // Message transports over rings: a message is a WRITE with immediate data into a ring in the peer's
 // memory. There is no buffer per message, so small and large messages share the same memory. The
-// two kinds differ in how the peer's progress comes back: credit_ring.h and read_ring.h have the
-// examples and builders.
+// two kinds differ in how the reader reports free space: see credit_ring.h and read_ring.h, which
+// have the examples and builders.
 //
 // Invariants, besides those of transport.h; those of the arithmetic are in
 // rdma/extras/message/ring.h:
@@ -34,7 +34,8 @@
 
 namespace rkv::rdma {
 
-// Of each option the smaller value of both sides counts.
+// Of each number the smaller value of both sides applies. `sequenced` applies if either side sets
+// it. `access` applies to this side's ring.
 struct RingOptions {
   std::uint32_t ring_bytes = 1U << 18;  // for incoming messages; a power of two, 4 Ki to 1 Gi
   std::uint32_t slots = 128;            // messages that may be held; a power of two, 1 to 8192
@@ -42,8 +43,8 @@ struct RingOptions {
   std::uint32_t message_bytes = 0;
   bool sequenced = false;  // force the doorbells for large rings; otherwise used only if needed
   // The kind of key that the peer gets for this side's ring. kAuto uses a window if the device
-  // confines peers to their windows (SoftRoCE does not), else a registration. A window's key goes
-  // to the peer in a separate message after the handshake, which the peer waits for.
+  // confines peers to their windows (SoftRoCE does not), else a registration. A window's key is
+  // sent to the peer in a separate message after the handshake, and the peer waits for it.
   // kRequireWindows: kUnsupported if there are none; SoftRoCE has windows for trusted peers only:
   // see rdma/README.md.
   LeasePolicy access = LeasePolicy::kAuto;

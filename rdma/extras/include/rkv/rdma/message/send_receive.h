@@ -16,8 +16,9 @@
 //       caller. Only release() posts it again.
 //
 // A peer that does not release its messages stops this side by "receiver not ready": its device
-// answers so until a buffer is posted, and the sends stay in flight. Only the caller's deadline
-// ends that wait. To avoid it, configure more receive buffers than the peer has send buffers.
+// answers with RNR NAKs until a buffer is posted, and the sends stay in flight. Only the caller's
+// deadline ends that wait. To avoid it, configure more receive buffers than the peer has send
+// buffers.
 //
 // Thread safety: one thread at a time. Source: ibv_post_send(3), ibv_post_recv(3).
 #pragma once

@@ -5,7 +5,7 @@
 //   auto got = co_await stream.read(buffer, stop_token);    // 1 or more; 0: closed by the peer
 //   co_await stream.shutdown();
 //
-//   // By polling: an empty optional means "not now"; then arm() and wait for fd().
+//   // By polling: an empty optional means that nothing is ready; then arm() and wait for fd().
 //   RKV_ASSIGN_OR_RETURN(std::optional<std::size_t> count, stream.try_read(buffer));
 //
 // A write copies its bytes, which may be reused when it returns. Writes are not framed: the peer
@@ -93,7 +93,7 @@ class Stream {
   }
 
   // Prepares to wait: kMessages to read, kRoom to write on, kSent to shut down on. Returns true if
-  // nothing is ready now and fd() signals the next event.
+  // nothing is ready now; fd() then becomes readable at the next event.
   Result<bool> arm(Interest interest);
   int fd() const {
     check_here();
@@ -215,8 +215,7 @@ class Stream {
                        // half-destroyed object
   };
 
-  // Tells the destructor whether the stream must be closed, and detects a move while coroutines
-  // wait.
+  // Records whether the destructor must close the stream, and detects a move while coroutines wait.
   struct Open {
     bool open = true;
     bool moved = false;
@@ -235,7 +234,7 @@ class Stream {
   }
   // True if a received message is available; polls the transport if none is held.
   Result<bool> refill();
-  // poll_disconnect() takes a system call, so only one in 16 polls without a result makes it.
+  // poll_disconnect() takes a system call, so it is called in one of 16 polls without a result.
   bool peer_has_left() {
     if (!look_ && ++quiet_polls_ % 16 != 0) return false;
     look_ = false;

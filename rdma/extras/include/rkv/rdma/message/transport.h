@@ -9,7 +9,7 @@
 //     use(transport.view(one.index));
 //     RKV_RETURN_IF_ERROR(transport.release(one.index));   // in any order
 //   }
-//   // Nothing to do: arm, and sleep only if arm() says so.
+//   // Nothing to do: arm, and sleep only if arm() returned true.
 //   RKV_ASSIGN_OR_RETURN(bool may_sleep, transport.arm(Interest::kMessages | Interest::kRoom));
 //   if (may_sleep) RKV_ASSIGN_OR_RETURN(bool woken, wait_readable(transport.fd(), deadline));
 //
@@ -92,7 +92,8 @@ concept MessageTransport =
       { c.receive_window() } -> std::same_as<std::size_t>;
       // For poll(2) and epoll(7); meaningful only after arm() returned true.
       { c.fd() } -> std::same_as<int>;
-      // False: an event of interest has already happened. Makes system calls.
+      // True: fd() becomes readable at the next event of interest. False: such an event has already
+      // happened. Makes system calls.
       { t.arm(interest) } -> std::same_as<Result<bool>>;
     };
 
