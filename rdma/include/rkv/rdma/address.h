@@ -57,7 +57,8 @@ class RKV_EXPORT SocketAddress {
 // Returns every address of a name, in the order of getaddrinfo(3). For an empty host these are the
 // wildcard addresses, for listening. A numeric address is only parsed. For a name the call blocks
 // until the deadline at most: the system's resolver has no deadline, so it runs in a thread that
-// may outlive the call. kUnreachable: no such name; kTimeout; kInvalidArgument: not an address.
+// may outlive the call. kUnreachable: no such name; kTimeout; kInvalidArgument: not an address;
+// kPermission: that thread cannot be started.
 RKV_EXPORT Result<std::vector<SocketAddress>> resolve(const HostPort& where,
                                                       const Deadline& deadline);
 

@@ -218,6 +218,7 @@ struct CompletionModeration {
 class RKV_EXPORT CompletionQueue {
  public:
   // Creates an extended queue if the provider has them, else a plain one (ibv_create_cq_ex(3)).
+  // kInvalidArgument names the option that exceeds the device's limits.
   static Result<CompletionQueue> create(const Device& device,
                                         const CompletionQueueOptions& options);
   CompletionQueue(CompletionQueue&&) = default;
@@ -242,7 +243,8 @@ class RKV_EXPORT CompletionQueue {
   std::uint64_t events() const;
   Result<bool> wait_event(std::uint64_t seen, const Deadline& deadline);
 
-  // ibv_modify_cq(3). kUnsupported if the device cannot (SoftRoCE).
+  // ibv_modify_cq(3). kUnsupported if the device cannot (SoftRoCE); kInvalidArgument for a value
+  // above its limit.
   Status moderate(const CompletionModeration& moderation);
   // Sets the number of entries to at least `entries`; completions in the queue stay.
   // kInvalidArgument if the queue holds more than `entries`, or if `entries` exceeds the device's

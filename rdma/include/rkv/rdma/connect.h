@@ -86,8 +86,9 @@ class RKV_EXPORT Connector {
   // Connects. `qp` was created on device() and is in state RESET or INIT; on an error it is
   // destroyed. `parameters` apply, whatever `qp` was prepared with. `private_data` has at most 56
   // bytes. Blocks until the deadline at most; on success the queue pair can be used.
-  // kInvalidArgument: `qp` is of another device. kUnreachable: no listener or no answer. kRejected:
-  // the peer refused; its bytes go to `rejection` if that is not null. kTimeout.
+  // kInvalidArgument: `qp` is of another device. kUnsupported: `parameters` request READs as
+  // initiator, and the device or the peer supports none. kUnreachable: no listener or no answer.
+  // kRejected: the peer refused; its bytes go to `rejection` if that is not null. kTimeout.
   Result<CmConnection> connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                                Bytes private_data, const Deadline& deadline,
                                PrivateData* rejection = nullptr) &&;
@@ -145,7 +146,8 @@ class RKV_EXPORT ConnectRequest : public IncomingRequest<CmId> {
   Status prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters);
   // Accepts the request. `qp` and `parameters` as in Connector::connect(). Does not wait for the
   // peer: the outcome of the handshake arrives on the connection's channel. `channel` receives its
-  // events; nullptr creates a new one. At most 196 bytes of private data.
+  // events; nullptr creates a new one. At most 196 bytes of private data. kInvalidArgument,
+  // kUnsupported: as in Connector::connect().
   Result<CmConnection> accept(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                               Bytes private_data, const EventChannel* channel = nullptr) &&;
 

@@ -107,9 +107,9 @@ class RKV_EXPORT DatagramResolver {
   // answer without a lookup of its own.
   Status prepare(PreparedQueuePair<Ud>& qp) { return id_.to_init(qp); }
   // Looks up the service. `pd` belongs to device(), or to the same device opened separately. At
-  // most 180 bytes of private data. kUnreachable: no listener, or no answer for a minute.
-  // kRejected: the service refused; its bytes go to `rejection` if that is not null. kTimeout: the
-  // deadline passed first.
+  // most 180 bytes of private data. kInvalidArgument: `pd` belongs to another device. kUnreachable:
+  // no listener, or no answer for a minute. kRejected: the service refused; its bytes go to
+  // `rejection` if that is not null. kTimeout: the deadline passed first.
   Result<DatagramPeer> look_up(const ProtectionDomain& pd, Bytes private_data,
                                const Deadline& deadline, PrivateData* rejection = nullptr) &&;
 

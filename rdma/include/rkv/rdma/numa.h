@@ -33,7 +33,7 @@ enum class NumaPolicy : unsigned char {
   kStrict,     // the node alone: without free pages the process may be killed
 };
 
-inline constexpr unsigned kMaxNumaNodes = 1024;  // larger node numbers are refused
+inline constexpr unsigned kMaxNumaNodes = 1024;  // kInvalidArgument for nodes from this number on
 
 // kUnsupported: the kernel names no node for the device.
 RKV_EXPORT Result<unsigned> numa_node_of(const Device& device);
