@@ -1,6 +1,7 @@
 // What is said over the socket of a connection over shared memory (rdma/transport/shm/protocol.h),
 // as both sides take it in: greetings and answers, regions with real memory, and READs of such
-// regions, which never leave what was said of them nor the memory that there is (E3, P1 to P3).
+// regions, which never leave what was said of them nor the memory that there is (SHMREG-3,
+// PEERREG-1 to PEERREG-3).
 //
 // The first byte chooses a side; then packets: a byte for the number of descriptors, two for the
 // length, and the bytes. What follows a packet of no bytes are READs: key, address, length.

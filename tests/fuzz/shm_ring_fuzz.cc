@@ -1,7 +1,7 @@
 // A ring in shared memory (rdma/transport/shm/ring.h) between one of our ends and a peer that
 // writes what it likes at any time: nothing outside of buffer and ring is touched, nothing longer
-// than agreed is taken, and every call returns (R2, R3). As long as the peer keeps to the rules,
-// messages come out as they were put in.
+// than agreed is taken, and every call returns (SHMRING-2, SHMRING-3). As long as the peer keeps to
+// the rules, messages come out as they were put in.
 //
 // The first byte chooses our end and the ring's size; then steps: a byte and its arguments each.
 #include <deque>
