@@ -28,16 +28,20 @@ bool LongRequestReader::begin(Session& session, const MessageSource& source, std
   const auto taken = session.connection->post(std::span(&read, 1));
   if (!taken || *taken == 0) return false;
   free_.pop_back();
-  reads_[index] = {
-      .session = &session, .length = source.length, .sequence = sequence, .since = now};
+  reads_[index] = {.session = &session,
+                   .under_way = true,
+                   .length = source.length,
+                   .sequence = sequence,
+                   .since = now};
+  ++session.longs;
   return true;
 }
 
 LongRequestReader::Arrived LongRequestReader::on_read(std::uint64_t context) {
   const std::uint64_t index = context & ~std::uint64_t{kBit};
-  RKV_CHECK(index < reads_.size() && reads_[index].session != nullptr, "a READ nobody posted");
-  const Read& read = reads_[index];
-  reads_[index].session = nullptr;
+  RKV_CHECK(index < reads_.size() && reads_[index].under_way, "a READ nobody posted");
+  Read& read = reads_[index];
+  read.under_way = false;
   const Bytes message = buffer(index).first(read.length);
   const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
   return {.message = message,
@@ -48,22 +52,25 @@ LongRequestReader::Arrived LongRequestReader::on_read(std::uint64_t context) {
 
 Session* LongRequestReader::overdue(Nanos now) const {
   const auto late = std::ranges::find_if(reads_, [&](const Read& read) {
-    return read.session != nullptr && !read.session->ending && now - read.since >= kLongestRead;
+    return read.under_way && !read.session->ending && now - read.since >= kLongestRead;
   });
   return late == reads_.end() ? nullptr : late->session;
 }
 
 void LongRequestReader::give_back(std::uint32_t buffer) {
-  RKV_CHECK(reads_[buffer & ~kBit].session == nullptr, "O1");
-  free_.push_back(buffer & ~kBit);
+  RKV_CHECK(!reads_[buffer & ~kBit].under_way, "O1");
+  free_buffer(buffer & ~kBit);
+}
+
+void LongRequestReader::free_buffer(std::uint32_t index) {
+  --reads_[index].session->longs;
+  reads_[index] = {};
+  free_.push_back(index);
 }
 
 void LongRequestReader::drop_all(const Session& session) {
-  for (std::uint32_t i = 0; i < reads_.size(); ++i) {
-    if (reads_[i].session != &session) continue;
-    reads_[i].session = nullptr;
-    free_.push_back(i);
-  }
+  for (std::uint32_t i = 0; i < reads_.size(); ++i)
+    if (reads_[i].session == &session) free_buffer(i);
 }
 
 }  // namespace rkv::server

@@ -11,8 +11,11 @@
 //  O2  A request is READ once, and only inspected after that. Later changes of the client's memory
 //      have no effect.
 //  O3  A client has at most as many READs under way as it has credits.
-//  O4  The READ request must have the announced sequence and must be neither a long request nor a
-//      put-large. So a request that has a buffer never waits for another buffer.
+//  O4  A request that has a buffer never waits for another buffer. The READ request must have the
+//      announced sequence and must be neither a long request nor a put-large. Room for a small
+//      answer to it is kept while it is READ and while it waits (Session::longs). If its answer
+//      needs a large buffer and none is free, it is answered with kBusy. So it waits for turns
+//      (K3) and for loads (K7) only.
 //  O5  A client whose memory does not answer cannot keep a buffer from others: if a request waits
 //      for a buffer, a READ under way for kLongestRead or more gets its client disconnected.
 //
@@ -46,7 +49,7 @@ class LongRequestReader {
   std::size_t free() const { return free_.size(); }
 
   // Posts the READ of an announced request. False: the connection accepts no READ; nothing has
-  // changed. REQUIRES: free() != 0.
+  // changed. REQUIRES: free() != 0, ReplySender::has_room().
   bool begin(Session& session, const MessageSource& source, std::uint64_t sequence, Nanos now);
   // Handles the completion of the READ with this context. The buffer with this number stays in use
   // until give_back(). The result is valid only if the READ succeeded: the request, and whether it
@@ -66,8 +69,11 @@ class LongRequestReader {
 
  private:
   static constexpr std::uint32_t kBit = std::uint32_t{1} << 31;
+  void free_buffer(std::uint32_t index);
+
   struct Read {
-    Session* session = nullptr;  // nullptr: no READ is under way
+    Session* session = nullptr;  // nullptr: the buffer is free
+    bool under_way = false;
     std::size_t length = 0;
     std::uint64_t sequence = 0;
     Nanos since = 0;

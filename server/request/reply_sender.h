@@ -55,10 +55,11 @@ class ReplySender {
   ReplySender(const ReplySender&) = delete;
   ReplySender& operator=(const ReplySender&) = delete;
 
-  // Whether a small reply to this client can be sent now.
+  // Whether a small reply to this client can be sent now, and there is room beside it for the
+  // answers to the client's requests in long buffers (O4).
   bool has_room(const Session& session) const {
-    return session.in_flight + session.replies.size() < kRepliesInFlight &&
-           session.small_held < kSmallRepliesPerClient && pool_.small_free() != 0;
+    return session.in_flight + session.replies.size() + session.longs < kRepliesInFlight &&
+           session.small_held + session.longs < kSmallRepliesPerClient && pool_.small_free() != 0;
   }
   // Whether a large reply can be. The client that has waited longest gets the next large buffer. A
   // client that already holds some makes no other client wait (K8).

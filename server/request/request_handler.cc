@@ -137,7 +137,7 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
   return {.next = Next::kDisconnect, .malformed = true};  // unreachable: the decoder checks opcodes
 }
 
-Response RequestHandler::not_loaded(Bytes message, const Error& error) {
+Response RequestHandler::not_executed(Bytes message, const Error& error) {
   return refusal(answerable(message), load_le<std::uint64_t>(message.data() + 8), error);
 }
 

@@ -76,8 +76,8 @@ class RequestHandler {
   std::span<const Outcome> pack_outcomes() const {
     return std::span(outcomes_).first(outcome_count_);
   }
-  // The answer to a request whose load failed.
-  static Response not_loaded(Bytes message, const Error& error);
+  // The answer to a request that is not executed, for example because its load failed.
+  static Response not_executed(Bytes message, const Error& error);
 
   // Publishes a value that was fetched. `digest` is the digest of the bytes that arrived; `message`
   // is the request of the fetch.

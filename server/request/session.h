@@ -25,6 +25,7 @@ struct Session {
   std::uint32_t in_flight = 0;      // replies posted whose completion is not known yet
   std::uint32_t unsignaled = 0;     // of those, posted after the last signaled one
   std::uint32_t fetches = 0;        // large values being READ from its memory
+  std::uint32_t longs = 0;          // its requests in long buffers, for whose answers room is kept
   std::uint32_t small_held = 0;     // small send buffers that its replies occupy
   std::uint32_t large_held = 0;     // likewise large ones
   Nanos large_since = 0;            // since when it has held large buffers without returning one

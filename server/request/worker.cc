@@ -255,8 +255,15 @@ void Worker::release(std::uint32_t receive_buffer) {
   released_.push_back(receive_buffer);
 }
 
-bool Worker::has_room_for(const Session& session, Bytes message) {
-  if (!replies_.has_room(session)) return false;
+// For the answer to a request in a long buffer room was kept (O4).
+bool Worker::has_room_for_small(const ReceivedRequest& request) const {
+  return LongRequestReader::is_one(request.buffer) || replies_.has_room(*request.session);
+}
+
+bool Worker::has_room_for(const ReceivedRequest& request) {
+  const Session& session = *request.session;
+  const Bytes message = request.message;
+  if (!has_room_for_small(request)) return false;
   if (message.empty()) return true;
   switch (static_cast<Opcode>(load_le<std::uint8_t>(message.data()))) {
     case Opcode::kPutLarge:
@@ -279,10 +286,20 @@ Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint3
     packs_wait_ = true;
     return Served::kNextTurn;
   }
-  if (!has_room_for(*request.session, request.message)) return Served::kNoRoom;  // (K3)
-  const Served served = execute(request, look, rounds);
+  Served served = has_room_for(request) ? execute(request, look, rounds) : Served::kNoRoom;  // (K3)
+  if (is_for_later(served) && LongRequestReader::is_one(request.buffer)) [[unlikely]] {
+    // Its client, which may take no replies, would keep the long buffer from others (O4).
+    refuse(request, {.code = Code::kBusy, .text = "the server has no room for the answer now"});
+    served = Served::kDone;
+  }
   if (served == Served::kDone) release(request.buffer);
   return served;
+}
+
+// Answers a request that was not executed. REQUIRES: has_room_for_small().
+void Worker::refuse(const ReceivedRequest& request, const Error& error) {
+  (void)replies_.send(*request.session, RequestHandler::not_executed(request.message, error),
+                      request.taken);
 }
 
 // Requests that await something, or are READ, are counted when they are answered.
@@ -352,7 +369,7 @@ Served Worker::serve_waiting(const WaitingRequests::Waiting& waiting) {
     return Served::kDone;
   }
   const Load* const load = waiting.load.get();
-  if (load != nullptr && !replies_.has_room(session)) return Served::kNoRoom;
+  if (load != nullptr && !has_room_for_small(request)) return Served::kNoRoom;
   // Do not execute it again while there is no large buffer for its reply.
   if (waiting.large && !replies_.has_large(session)) return Served::kNoLarge;
   if (load == nullptr) {
@@ -365,8 +382,7 @@ Served Worker::serve_waiting(const WaitingRequests::Waiting& waiting) {
     failure = Error{.code = Code::kBusy, .text = "the server's memory is too small: try again"};
   }
   if (!failure) return serve(request, load->look(), waiting.rounds);
-  (void)replies_.send(session, RequestHandler::not_loaded(request.message, *failure),
-                      request.taken);
+  refuse(request, *failure);
   release(request.buffer);
   return Served::kDone;
 }

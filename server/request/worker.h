@@ -13,9 +13,10 @@
 //      client's limit of replies in flight. Otherwise the request waits in its receive buffer.
 //      GETs and statistics may find no large buffer after they were executed. They are executed
 //      again later, which is safe because they change nothing. A long request also needs a buffer
-//      to be READ into. A pack is executed once, and only if all of its results have room. A turn
-//      executes at most one pack of a client, in the order of their arrival. For the rest of the
-//      turn, requests already waiting go first.
+//      to be READ into. From then on it waits for no room (O4). A pack is executed once, and only
+//      if all of its results have room. A turn executes at most one pack of a client. Of packs that
+//      wait for their turn the oldest comes first. For the rest of the turn, requests already
+//      waiting go first.
 //  K5  A flush or a durable write is answered when its mark has reached it. The worker sets
 //      waiting_ before it reads the marks; the applier advances a mark before it clears waiting_.
 //      Both are read-modify-writes on waiting_, so one of the two sees the other. The same holds
@@ -134,7 +135,9 @@ class Worker {
   void take(const ReceivedRequest& request);
   Served serve(const ReceivedRequest& request, DiskLookup look = {}, std::uint32_t rounds = 0);
   Served execute(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds);
-  bool has_room_for(const Session& session, Bytes message);
+  bool has_room_for(const ReceivedRequest& request);
+  bool has_room_for_small(const ReceivedRequest& request) const;
+  void refuse(const ReceivedRequest& request, const Error& error);
   bool has_had_its_pack(const Session& session) const {
     return session.pack_turn == counters_.get(WorkerCounters::kTurns);
   }

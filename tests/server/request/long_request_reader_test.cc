@@ -1,4 +1,5 @@
 // Requests too long to be sent: O1 to O5, with READs that are done by hand.
+#include "common/pack.h"
 #include "tests/server/request/worker_fixture.h"
 
 namespace rkv::server {
@@ -230,6 +231,74 @@ TEST_F(LongRequestsTest, LongsInsideLongsInAllBuffersKeepNobodyWaiting) {
   queue().end(*first);
   queue().end(*second);
   queue().end(*honest);
+  turn();
+  expect_all_buffers_free();
+}
+
+// Two clients that take no large replies, with packs whose answers would need some (O4).
+TEST_F(LongRequestsTest, PacksWithoutRoomForTheirAnswersKeepNoBuffer) {
+  ASSERT_TRUE(store_->put(as_bytes("large"), patterned(2, 12'000)));
+  std::array<std::byte, 64> value;
+  PackWriter writer(value);
+  writer.add({.opcode = Opcode::kGet, .key = as_bytes("large")});
+  const Bytes pack = writer.finish();
+  FakeConnection* const hostile[] = {connect(), connect()};
+  for (FakeConnection* client : hostile) {
+    for (std::size_t i = 0; i < kMaxCredits; ++i)
+      ask(*client, {.opcode = Opcode::kGet, .sequence = i, .key = as_bytes("large")});
+    turn();
+    ASSERT_EQ(client->posted.size(), kMaxCredits);
+    for (std::size_t i = 0; i < kMaxCredits; ++i)
+      ask_long(*client, {.opcode = Opcode::kPack, .sequence = i, .value = pack});
+    turn();
+    ASSERT_EQ(client->reads.size(), kMaxCredits);
+  }
+  FakeConnection* const honest = connect();
+  put_long(*honest, "honest");
+  for (FakeConnection* client : hostile) {
+    while (client->reads_done < client->reads.size())
+      queue().complete_read(*client);
+  }
+  turn();
+  ASSERT_EQ(honest->reads.size(), 1U);
+  queue().complete_read(*honest);
+  turn();
+  EXPECT_EQ(stored("honest"), value_.size());
+  for (const FakeConnection* client : hostile) {
+    ASSERT_EQ(client->posted.size(), 2U * kMaxCredits);
+    for (std::size_t i = kMaxCredits; i < client->posted.size(); ++i)
+      EXPECT_EQ(answer(*client, i).code, static_cast<std::uint8_t>(Code::kBusy));
+  }
+}
+
+// A client whose replies in flight are as many as they may be, but for one: there is room for the
+// answer to one long request, and no other reply takes it (O4).
+TEST_F(LongRequestsTest, WhatWasReadHasRoomForItsAnswer) {
+  FakeConnection* const client = connect();
+  constexpr std::size_t kPings = kRepliesInFlight - 1;
+  for (std::size_t i = 0; i < kPings; ++i) {
+    ping(*client);
+    turn();
+  }
+  ASSERT_EQ(client->posted.size(), kPings);
+  for (int i = 0; i < 3; ++i)
+    put_long(*client, "key");
+  ping(*client);
+  turn();
+  while (client->reads_done < client->reads.size())
+    queue().complete_read(*client);
+  turn();
+  EXPECT_EQ(client->reads.size(), 1U);
+  EXPECT_EQ(stored("key"), value_.size()) << "it is done, and has given its buffer back";
+  for (int i = 0; i < 4; ++i) {
+    queue().complete_sends(*client);
+    turn();
+    while (client->reads_done < client->reads.size())
+      queue().complete_read(*client);
+    turn();
+  }
+  EXPECT_EQ(client->posted.size(), kPings + 3 + 1);
+  queue().end(*client);
   turn();
   expect_all_buffers_free();
 }
