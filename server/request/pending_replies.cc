@@ -79,15 +79,17 @@ Response PendingReplies::answer_to(Held& held) const {
 void PendingReplies::answer() {
   const bool failed = parts_.log.failed();
   std::size_t kept = 0;
+  some_for_buffers_ = false;
   for (Held& held : held_) {
     Session& session = *held.session;
     if (session.ending) continue;
     if (held.sweeping) continue_after_sweep(held);
-    // send() fails if no large buffer is free for a page.
-    const bool sent = is_over(held, failed) && parts_.replies.has_room(session) &&
-                      parts_.replies.send(session, answer_to(held), held.taken,
-                                          {.level = held.level, .count = held.writes});
+    const bool has_room = is_over(held, failed) && parts_.replies.has_room(session);
+    // send() fails if no large buffer is free for a page or the results of a pack.
+    const bool sent = has_room && parts_.replies.send(session, answer_to(held), held.taken,
+                                                      {.level = held.level, .count = held.writes});
     if (sent) continue;
+    some_for_buffers_ = some_for_buffers_ || has_room;
     if (&held != &held_[kept]) held_[kept] = std::move(held);
     ++kept;
   }

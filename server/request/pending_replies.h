@@ -53,6 +53,8 @@ class PendingReplies {
   void drop(const Session& session);
 
   bool empty() const { return held_.empty(); }
+  // Whether the last answer() found no large buffer for a reply whose wait is over.
+  bool some_for_buffers() const { return some_for_buffers_; }
   // Whether a reply is held that an orderly stop waits for. It does not wait for backups: one may
   // take as long as the disk needs.
   bool delays_stop() const;
@@ -80,6 +82,7 @@ class PendingReplies {
 
   const Parts parts_;
   std::vector<Held> held_;
+  bool some_for_buffers_ = false;
   std::uint64_t wal_wanted_ = 0;  // highest sequence awaited since the last ask_for_marks()
   std::uint64_t sync_wanted_ = 0;
 };

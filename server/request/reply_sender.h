@@ -9,7 +9,8 @@
 //      most kLargeRepliesPerClient large buffers: a client gets a further large buffer only while
 //      more of them are free than it holds. If a client waits for a large buffer, the client that
 //      has taken no large reply for the longest time is disconnected, if that is kLongestReply or
-//      more. A client that waits for its own buffers to return blocks no other client.
+//      more. A client that waits for its own buffers to return blocks no other client. Replies that
+//      were held for a mark or a page and requests that wait for large buffers take turns at them.
 //
 // In steady state it does not allocate.
 //
@@ -73,6 +74,7 @@ class ReplySender {
     return session.large_held < kLargeRepliesPerClient && !large_wanted_ &&
            pool_.large_free() > session.large_held;
   }
+  std::size_t large_free() const { return pool_.large_free(); }
   // Call it once per turn: from here on the replies that already wait come first.
   void serve_waiting_first() { large_wanted_ = false; }
 

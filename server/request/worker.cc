@@ -156,11 +156,7 @@ std::size_t Worker::poll_once() {
   long_wanted_ = false;
   if (!fetched_.empty()) [[unlikely]]
     finish_fetches();
-  // Before newer requests; answer_waiters() repeats it for later loads (K5).
-  if (waiting_requests_.some_for_loads()) [[unlikely]]
-    retry_loaded();
-  if (waiting_requests_.some_for_buffers()) [[unlikely]]
-    retry_waiting();
+  serve_those_that_wait();
   pending_.ask_for_marks();
   answer_waiters();
   replies_.post();
@@ -385,6 +381,23 @@ Served Worker::serve_waiting(const WaitingRequests::Waiting& waiting) {
   refuse(request, *failure);
   release(request.buffer);
   return Served::kDone;
+}
+
+// Held replies and requests take turns at the large buffers. Those that always come first could
+// take every buffer that becomes free (K8).
+void Worker::serve_those_that_wait() {
+  if (held_first_ && pending_.some_for_buffers()) [[unlikely]] {
+    const std::size_t free = replies_.large_free();
+    pending_.answer();
+    held_first_ = replies_.large_free() == free;
+  }
+  const std::size_t free = replies_.large_free();
+  // Before newer requests; answer_waiters() repeats it for later loads (K5).
+  if (waiting_requests_.some_for_loads()) [[unlikely]]
+    retry_loaded();
+  if (waiting_requests_.some_for_buffers()) [[unlikely]]
+    retry_waiting();
+  held_first_ = held_first_ || replies_.large_free() != free;
 }
 
 void Worker::retry_loaded() {

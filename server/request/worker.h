@@ -147,6 +147,7 @@ class Worker {
 
   void await_load(const ReceivedRequest& request, Bytes key, std::uint32_t rounds);
   Served serve_waiting(const WaitingRequests::Waiting& waiting);
+  void serve_those_that_wait();
   void retry_loaded();
   void retry_waiting();
   void answer_waiters();
@@ -184,6 +185,7 @@ class Worker {
   bool taking_ = true;                   // accepts requests: until finish()
   bool long_wanted_ = false;             // an older long request needs one of long_'s buffers
   bool packs_wait_ = false;              // for the next turn
+  bool held_first_ = true;               // held replies come before requests that wait (K8)
   Nanos turn_started_ = 0;
   std::atomic<bool> waiting_{false};  // K5
   std::atomic<bool> stopping_{false};

@@ -1,4 +1,5 @@
 // What one client can take from the others (K2, K8, K9), and whose place another gets (Places).
+#include "common/pack.h"
 #include "tests/server/request/worker_fixture.h"
 
 namespace rkv::server {
@@ -141,6 +142,48 @@ TEST_F(Fairness, WhatWaitsForALargeBufferCostsTheOthersNothing) {
   EXPECT_EQ(hostile->posted.size(), kLargeRepliesPerClient + kMaxCredits);
   EXPECT_EQ(answer(*hostile, kLargeRepliesPerClient).code,
             static_cast<std::uint8_t>(Code::kNotFound));
+}
+
+// Answers to durable packs whose marks have moved, and GETs: both wait for large buffers, while
+// other clients ask for large values all the time.
+TEST_F(Fairness, AnswersThatWereHeldAndRequestsTakeTurnsAtLargeBuffers) {
+  make_worker(true);
+  std::array<std::byte, 256> value;
+  PackWriter writer(value);
+  const std::array<std::byte, kCounterBytes> one{std::byte{1}};
+  while (writer.count() < 8)
+    writer.add({.opcode = Opcode::kAdd, .key = as_bytes("count"), .value = one});
+  const Bytes pack = writer.finish();
+  FakeConnection* const writers[] = {connect(), connect()};
+  for (FakeConnection* client : writers)
+    ask(*client, {.opcode = Opcode::kPack, .durability = Durability::kWal, .value = pack});
+  turn();
+  std::vector<FakeConnection*> readers;
+  for (std::uint32_t i = 0; i < worker_->room().large_replies; ++i) {
+    readers.push_back(connect());
+    get(*readers.back(), "large");
+  }
+  turn();
+  FakeConnection* const waiting[] = {connect(), connect()};
+  for (FakeConnection* client : waiting)
+    get(*client, "large");
+  turn();
+  write_all();
+  turn();
+  const auto answered = [](std::span<FakeConnection* const> clients) {
+    return std::ranges::count_if(clients,
+                                 [](const auto* client) { return !client->posted.empty(); });
+  };
+  EXPECT_EQ(answered(writers) + answered(waiting), 0) << "there is no room for their answers";
+  for (int freed = 1; freed <= 4; ++freed) {
+    FakeConnection& reader = *readers.at(static_cast<std::size_t>(freed));
+    queue().complete_sends(reader);
+    get(reader, "large");
+    turn();
+    EXPECT_EQ(answered(writers) + answered(waiting), freed) << "they come before newer requests";
+    EXPECT_LE(std::abs(answered(writers) - answered(waiting)), 1) << freed;
+  }
+  EXPECT_EQ(answer(*writers[1], 0).value.size(), 8 * least_result_bytes(Opcode::kAdd));
 }
 
 TEST_F(Fairness, AFloodOfStatisticsTakesASmallPartOfTheTime) {
