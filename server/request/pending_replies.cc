@@ -37,6 +37,7 @@ void PendingReplies::await(Held& held, const RequestHandler::Answer& answer) {
   } else {
     held.results.assign(value.begin(), value.end());
   }
+  held.packed.assign(answer.packed.begin(), answer.packed.end());
   std::uint64_t& wanted = answer.level == Durability::kWal ? wal_wanted_ : sync_wanted_;
   wanted = std::max(wanted, answer.through);
 }
@@ -86,8 +87,10 @@ void PendingReplies::answer() {
     if (held.sweeping) continue_after_sweep(held);
     const bool has_room = is_over(held, failed) && parts_.replies.has_room(session);
     // send() fails if no large buffer is free for a page or the results of a pack.
-    const bool sent = has_room && parts_.replies.send(session, answer_to(held), held.taken,
-                                                      {.level = held.level, .count = held.writes});
+    const bool sent =
+        has_room &&
+        parts_.replies.send(session, answer_to(held), held.taken,
+                            {.level = held.level, .writes = held.writes, .packed = held.packed});
     if (sent) continue;
     some_for_buffers_ = some_for_buffers_ || has_room;
     if (&held != &held_[kept]) held_[kept] = std::move(held);

@@ -70,7 +70,8 @@ class PendingReplies {
     Nanos taken = 0;
     std::uint32_t writes = 1;
     std::array<std::byte, kCounterBytes> number{};
-    std::vector<std::byte> results{};  // of a pack
+    std::vector<std::byte> results{};               // of a pack
+    std::vector<RequestHandler::Outcome> packed{};  // likewise
     std::string name{};
     std::shared_ptr<const Backup> backup{};
     std::shared_ptr<const ScanPage> page{};

@@ -60,7 +60,7 @@ void ReplySender::give_back(Session& session, std::uint32_t buffer) {
 }
 
 bool ReplySender::send(Session& session, const Response& response, Nanos taken,
-                       const AwaitedWrites& awaited) {
+                       const Answered& answered) {
   const std::size_t length = kResponseHeaderBytes + response.value.size();
   if (length > SendPool::kSmallBytes && !has_large(session)) return false;
   const auto buffer = pool_.take(length);
@@ -77,20 +77,26 @@ bool ReplySender::send(Session& session, const Response& response, Nanos taken,
   if (session.replies.empty()) dirty_.push_back(&session);
   session.replies.push_back(operation);
   --session.unanswered;
-  count(response, taken, awaited);
+  count(response, taken, answered);
   return true;
 }
 
-void ReplySender::count(const Response& response, Nanos taken, const AwaitedWrites& awaited) {
+// A pack whose disk has failed has one code for all that it did.
+void ReplySender::count(const Response& response, Nanos taken, const Answered& answered) {
   parts_.counters.answered(response.opcode, response.code);
   parts_.timings.answered(response.opcode, taken);
-  if (awaited.level == Durability::kMemory || response.code != 0 ||
+  if (!answered.packed.empty()) {
+    parts_.counters.add(WorkerCounters::kPacked, answered.packed.size());
+    for (const RequestHandler::Outcome& one : answered.packed)
+      parts_.counters.answered(one.opcode, response.code != 0 ? response.code : one.code);
+  }
+  if (answered.level == Durability::kMemory || response.code != 0 ||
       response.opcode == Opcode::kFlush) {
     return;
   }
   parts_.counters.add(
-      awaited.level == Durability::kWal ? WorkerCounters::kWalWrites : WorkerCounters::kSyncWrites,
-      awaited.count);
+      answered.level == Durability::kWal ? WorkerCounters::kWalWrites : WorkerCounters::kSyncWrites,
+      answered.writes);
 }
 
 void ReplySender::post() {

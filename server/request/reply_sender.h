@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/clock.h"
@@ -35,10 +36,12 @@ namespace rkv::server {
 // A client that takes no large reply for this long may be disconnected (K8).
 inline constexpr Nanos kLongestReply = 2 * kNanosPerSecond;
 
-// The writes that a reply answers, and the durability that they waited for.
-struct AwaitedWrites {
+// What a reply answers.
+struct Answered {
+  // The writes among it, and the durability that they waited for.
   Durability level = Durability::kMemory;
-  std::uint32_t count = 1;
+  std::uint32_t writes = 1;
+  std::span<const RequestHandler::Outcome> packed = {};  // of a pack
 };
 
 class ReplySender {
@@ -81,8 +84,7 @@ class ReplySender {
   // Encodes the reply, queues it for this turn's post and counts it. `taken`: when the request was
   // taken. False: no large buffer is free, and nothing has happened. Always true for a small reply,
   // and right after has_large(). REQUIRES: has_room().
-  bool send(Session& session, const Response& response, Nanos taken,
-            const AwaitedWrites& awaited = {});
+  bool send(Session& session, const Response& response, Nanos taken, const Answered& answered = {});
   // Posts what is queued. Drops a client whose connection takes less.
   void post();
   // Forgets the session's queued replies. REQUIRES: session.ending.
@@ -99,7 +101,7 @@ class ReplySender {
   void post(Session& session);
   void drop_slow_taker();
   void give_back(Session& session, std::uint32_t buffer);
-  void count(const Response& response, Nanos taken, const AwaitedWrites& awaited);
+  void count(const Response& response, Nanos taken, const Answered& answered);
 
   const Parts parts_;
   SendPool pool_;

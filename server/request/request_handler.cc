@@ -312,7 +312,7 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
   Answer all = reply({.opcode = Opcode::kPack, .sequence = request.sequence});
   all.level = level_of(request);
   all.writes = 0;
-  outcome_count_ = 0;
+  std::size_t outcomes = 0;
   const bool is_small = reserve <= kMostSmallResults && !reads;
   ResultWriter results(
       MutableBytes(results_).first(is_small ? kMostSmallResults : kMaxInlineBytes));
@@ -321,8 +321,9 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
     const Response result = serve_packed(one, all);
     results.add(result, reserve);
     if (is_packable(one.opcode) && (result.flags & Response::kAlone) == 0)
-      outcomes_[outcome_count_++] = {.opcode = one.opcode, .code = result.code};
+      outcomes_[outcomes++] = {.opcode = one.opcode, .code = result.code};
   }
+  all.packed = std::span(outcomes_).first(outcomes);
   all.response.value = results.finish();
   return all;
 }

@@ -35,9 +35,15 @@ class RequestHandler {
     kFetch,        // READ `large.value` from where `source` says, then finish() or cancel() it
     kDisconnect,   // not even a header: no answer is possible
   };
+  // What has become of an operation of a pack that a pack may have and that was begun.
+  struct Outcome {
+    Opcode opcode;
+    std::uint8_t code;
+  };
   struct Answer {
     Next next = Next::kReply;
     Response response = {};                  // spans are valid until the next handle()
+    std::span<const Outcome> packed = {};    // likewise; of a pack
     Durability level = Durability::kMemory;  // kAwaitMark: kWal or kSync
     std::uint64_t through = 0;
     bool malformed = false;
@@ -68,14 +74,6 @@ class RequestHandler {
   // Executes one request. `message` comes from a peer and may hold any bytes. `look` is the result
   // of a load for this request. Allocates only for stats, backups and pages of scans.
   Answer handle(Bytes message, DiskLookup look = {});
-  // What has become of the operations of a pack that it could have. Of the last handle().
-  struct Outcome {
-    Opcode opcode;
-    std::uint8_t code;
-  };
-  std::span<const Outcome> pack_outcomes() const {
-    return std::span(outcomes_).first(outcome_count_);
-  }
   // The answer to a request that is not executed, for example because its load failed.
   static Response not_executed(Bytes message, const Error& error);
 
@@ -148,7 +146,6 @@ class RequestHandler {
   std::array<Request, kMaxPacked> packed_;  // operations of the pack that is being handled
   std::vector<std::byte> results_;          // of a pack: kMaxInlineBytes
   std::array<Outcome, kMaxPacked> outcomes_;
-  std::size_t outcome_count_ = 0;
   std::atomic<std::uint64_t> reported_reads_{0};  // written by the worker's thread only
 };
 

@@ -304,11 +304,11 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
   RequestHandler::Answer answer = handler_.handle(request.message, look);
   if (answer.response.opcode == Opcode::kPack) {
     session.pack_turn = counters_.get(WorkerCounters::kTurns);
-    count_packed(answer.response);
   }
   switch (answer.next) {
     case RequestHandler::Next::kReply:
-      if (!replies_.send(session, answer.response, request.taken)) return Served::kNoLarge;
+      if (!replies_.send(session, answer.response, request.taken, {.packed = answer.packed}))
+        return Served::kNoLarge;
       if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
       return Served::kDone;
     case RequestHandler::Next::kAwaitMark:
@@ -334,14 +334,6 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
       return Served::kDone;
   }
   return Served::kDone;
-}
-
-void Worker::count_packed(const Response& response) {
-  if (response.code != 0) return;  // refused as a whole
-  const auto outcomes = handler_.pack_outcomes();
-  counters_.add(WorkerCounters::kPacked, outcomes.size());
-  for (const RequestHandler::Outcome& one : outcomes)
-    counters_.answered(one.opcode, one.code);
 }
 
 void Worker::on_malformed(Session& session, DropReason why) {

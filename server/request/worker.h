@@ -141,7 +141,6 @@ class Worker {
   bool has_had_its_pack(const Session& session) const {
     return session.pack_turn == counters_.get(WorkerCounters::kTurns);
   }
-  void count_packed(const Response& response);
   void release(std::uint32_t receive_buffer);
   void on_malformed(Session& session, DropReason why);
 

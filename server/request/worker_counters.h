@@ -80,7 +80,7 @@ class alignas(64) WorkerCounters {
     kAbandoned,     // received requests whose client disconnected before they were answered
     kGranted,       // credits granted to all clients so far
     kReturned,      // granted credits of clients that have disconnected
-    kPacked,        // operations that came in packs; answers() has each besides its pack
+    kPacked,        // operations in answered packs; answers() has each besides its pack
     kStored,
     // From here on: sums over answers().
     kPuts = kStored,

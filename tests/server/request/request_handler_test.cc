@@ -466,8 +466,7 @@ TEST_F(PackTest, AnAnswerHasNoMoreThanItsRoom) {
 TEST_F(PackTest, OutcomesAreThoseOfTheResults) {
   Request refused = put_of("a", "again");
   refused.condition = Condition::kIfAbsent;
-  (void)pack({put_of("a", "value"), refused, get_of("none")});
-  const auto outcomes = handler_->pack_outcomes();
+  const auto outcomes = pack({put_of("a", "value"), refused, get_of("none")}).packed;
   ASSERT_EQ(outcomes.size(), 3U);
   EXPECT_EQ(outcomes[0].opcode, Opcode::kPut);
   EXPECT_EQ(outcomes[0].code, 0);

@@ -166,6 +166,7 @@ TEST_F(WorkerPacks, OfDurableWritesAreAnsweredAtTheirMark) {
   turn();
   EXPECT_TRUE(client->posted.empty());
   EXPECT_EQ(times_asked_, 1);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kPuts), 0U) << "not answered yet";
   write_all();
   turn();
   ASSERT_EQ(client->posted.size(), 1U);
@@ -175,6 +176,8 @@ TEST_F(WorkerPacks, OfDurableWritesAreAnsweredAtTheirMark) {
   EXPECT_EQ(reader.next(Opcode::kGet)->flags, Response::kAlone) << "its answer would be late";
   EXPECT_TRUE(reader.at_end());
   EXPECT_EQ(worker_->counters().get(WorkerCounters::kWalWrites), 2U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kPuts), 2U);
+  EXPECT_EQ(worker_->counters().get(WorkerCounters::kPacked), 2U);
   expect_none_waits();
 }
 
@@ -190,6 +193,26 @@ TEST_F(WorkerPacks, OfDurableWritesMayHaveHappenedWhenTheDiskFails) {
   EXPECT_EQ(response.opcode, Opcode::kPack);
   EXPECT_EQ(response.code, static_cast<std::uint8_t>(Code::kIo));
   EXPECT_EQ(response.flags, Response::kMayHaveHappened);
+  // As they are counted when they come by themselves.
+  const WorkerCounters& counters = worker_->counters();
+  EXPECT_EQ(counters.get(WorkerCounters::kPuts), 0U);
+  EXPECT_EQ(counters.answers(Opcode::kPut, status_index(response.code)), 2U);
+  EXPECT_EQ(counters.get(WorkerCounters::kSyncWrites), 0U);
+  expect_none_waits();
+}
+
+TEST_F(WorkerPacks, OfAClientThatEndsFirstAreNotCounted) {
+  FakeConnection* const client = connect();
+  pack(*client, {put_of("a"), put_of("b")}, 9, Durability::kSync);
+  turn();
+  queue().end(*client);
+  turn();
+  sync_all();
+  turn();
+  const WorkerCounters& counters = worker_->counters();
+  EXPECT_EQ(counters.get(WorkerCounters::kPuts), 0U);
+  EXPECT_EQ(counters.get(WorkerCounters::kAbandoned), 1U);
+  expect_none_waits();
 }
 
 }  // namespace
