@@ -112,7 +112,8 @@ Result<Reply> CounterOps::ask_for_cell(Bytes key, bool create, const Deadline& d
   return std::unexpected(error);
 }
 
-Status CounterOps::bind(OneSidedCounter& counter, bool create, const Deadline& deadline) {
+Result<Version> CounterOps::bind(OneSidedCounter& counter, bool create, const Deadline& deadline) {
+  Version version{};
   connector_
       .check_link();  // if the end of the connection is noticed now, no addition is lost with it
   while (!is_bound(counter)) {
@@ -132,8 +133,9 @@ Status CounterOps::bind(OneSidedCounter& counter, bool create, const Deadline& d
     counter.word_ = cell == kNoCell ? 0 : cells.address + cell * kWordBytes;
     counter.epoch_ = session_.map.epoch();
     counter.ask_again_at_ = session_.clock.now() + kAskAgain;
+    version = reply->response().version;
   }
-  return {};
+  return version;
 }
 
 rdma::Operation CounterOps::atomic_on(const OneSidedCounter& counter, std::size_t index) const {
@@ -175,7 +177,10 @@ Result<OneSidedCounter> CounterOps::open(std::string_view key, bool create,
                                          const Deadline& deadline) {
   RKV_RETURN_IF_ERROR(check_key(as_bytes(key)));
   OneSidedCounter counter{std::string(key)};
-  RKV_RETURN_IF_ERROR(bind(counter, create, deadline));
+  RKV_ASSIGN_OR_RETURN(const Version version, bind(counter, create, deadline));
+  // The counter may have been created, which is an acknowledged write. If it was there before, the
+  // caller may rely on it as much.
+  if (create) requester_.note_write(version);
   return counter;
 }
 
@@ -239,7 +244,7 @@ void CounterOps::add_some(std::span<const CounterAddition> additions, const Dead
                           std::span<Result<Counter>> results) {
   std::bitset<kAtomicsAtOnce> settled;
   for (std::size_t i = 0; i < additions.size(); ++i) {
-    const Status bound = bind(*additions[i].counter, true, deadline);
+    const auto bound = bind(*additions[i].counter, true, deadline);
     if (bound) continue;
     // The counter may have been created: not sent again. For the others add() finds the error.
     settled[i] = bound.error().write == WriteOutcome::kMayHaveHappened;

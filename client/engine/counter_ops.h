@@ -47,8 +47,9 @@ class CounterOps {
   bool is_bound(const OneSidedCounter& counter) const;
   Counter counter_in(const Response& response) const;
   Result<Reply> ask_for_cell(Bytes key, bool create, const Deadline& deadline);
-  // Makes is_bound() true; connects if necessary. kNotFound: only without `create`.
-  Status bind(OneSidedCounter& counter, bool create, const Deadline& deadline);
+  // Makes is_bound() true; connects if necessary. Returns the version of the counter that it asked
+  // for, or none if it had not to ask. kNotFound: only without `create`.
+  Result<Version> bind(OneSidedCounter& counter, bool create, const Deadline& deadline);
   // The counter's cell is sealed: the counter has ended.
   static void unbind(OneSidedCounter& counter) { counter.epoch_ = 0; }
   rdma::Operation atomic_on(const OneSidedCounter& counter, std::size_t index) const;

@@ -186,6 +186,7 @@ Result<Reply> Requester::ask_until_taken(Request request, bool repeat, const Dea
 void Requester::note_write(const Response& response, Durability asked) {
   const bool swapped = (response.flags & Response::kSwapped) != 0;
   switch (response.opcode) {
+    // kOpenCounter is noted by CounterOps, which knows whether it was a write.
     case Opcode::kFlush:
       return session_.acknowledged.flushed();
     case Opcode::kPut:
@@ -202,8 +203,12 @@ void Requester::note_write(const Response& response, Durability asked) {
   if (asked == Durability::kSync) return;
   if ((response.flags & Response::kInCell) != 0)
     return session_.acknowledged.change_of_cell(session_.map.epoch());
-  if (response.version > session_.map.marks().sync())
-    session_.acknowledged.write(session_.map.epoch(), response.version);
+  note_write(response.version);
+}
+
+void Requester::note_write(Version version) {
+  if (version > session_.map.marks().sync())
+    session_.acknowledged.write(session_.map.epoch(), version);
 }
 
 Result<Reply> Requester::ask(const Request& request, const Deadline& deadline) {

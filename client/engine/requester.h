@@ -60,6 +60,8 @@ class Requester {
   void reset_busy_wait() { busy_backoff_.reset(); }
   // Records an acknowledged write; `asked` is the durability that the request asked for.
   void note_write(const Response& response, Durability asked);
+  // Likewise, of a write with this version that asked for no durability.
+  void note_write(Version version);
 
  private:
   // `repeat`: repeats the request after a lost connection too.

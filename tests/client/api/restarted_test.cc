@@ -14,6 +14,8 @@ class RestartedTest : public ClientTest {
       Response response{.version = Version::of(boot_, 5), .sync_mark = Version::of(boot_, synced_)};
       response.wal_mark = response.sync_mark;
       if (request.opcode == Opcode::kFlush) synced_ = 5;
+      if (request.opcode == Opcode::kOpenCounter)
+        response.value = std::as_bytes(std::span(kNoCells));
       return std::optional(response);
     };
   }
@@ -36,6 +38,7 @@ class RestartedTest : public ClientTest {
     return found;
   }
 
+  static constexpr std::array<std::uint64_t, 1> kNoCells = {kNoCell};
   std::uint16_t boot_ = 1;
   std::uint64_t synced_ = 0;
   std::vector<std::unique_ptr<ScriptedMemory>> dead_;
@@ -66,6 +69,23 @@ TEST_F(RestartedTest, ABackupIsNotMadeWithoutThem) {
   EXPECT_EQ(client().backup("monday").error().code, Code::kStale);
   EXPECT_EQ(count("backup"), 0);
   EXPECT_TRUE(client().backup("monday"));
+}
+
+// Opening a counter creates it.
+TEST_F(RestartedTest, ACounterThatWasCreatedIsMissed) {
+  ASSERT_TRUE(client().open_counter("counter"));
+  restart();
+  EXPECT_EQ(flushed(), Code::kStale);
+
+  ASSERT_TRUE(client().open_counter("counter"));
+  ASSERT_TRUE(client().flush());
+  restart();
+  EXPECT_EQ(flushed(), Code{0}) << "it was on disk";
+
+  restart();
+  ASSERT_TRUE(client().open_counter("counter", {.create = false}));
+  restart();
+  EXPECT_EQ(flushed(), Code{0}) << "nothing was written";
 }
 
 TEST_F(RestartedTest, WhatIsOnDiskIsNotLost) {
