@@ -1,4 +1,5 @@
 // Writes whose clients have given up are not begun (S6), wherever they waited meanwhile.
+#include "common/pack.h"
 #include "tests/server/request/worker_fixture.h"
 
 namespace rkv::server {
@@ -135,6 +136,27 @@ TEST_F(GivenUp, WhatWaitedForRoomTooLongIsRefused) {
   queue().complete_sends(*client);
   turn();
   expect_refused(*client, kRepliesInFlight);
+}
+
+TEST_F(GivenUp, APackThatWaitedForItsTurnTooLongBeginsNoWrite) {
+  FakeConnection* const client = connect();
+  const auto pack = [&](const Request& operation) {
+    std::array<std::byte, 64> value;
+    PackWriter writer(value);
+    writer.add(operation);
+    ask(*client, {.opcode = Opcode::kPack, .begin_by_us = kByUs, .value = writer.finish()});
+  };
+  pack({.opcode = Opcode::kGet, .key = as_bytes("key")});
+  pack(put_by(0));
+  worker_->poll_once();
+  ASSERT_EQ(client->posted.size(), 1U) << "a turn executes one of them";
+  clock_.advance(2 * kLate);
+  turn();
+  ASSERT_EQ(client->posted.size(), 2U);
+  ResultReader results(answer(*client, 1).value);
+  EXPECT_EQ(results.next(Opcode::kPut)->code, static_cast<std::uint8_t>(Code::kTimeout));
+  EXPECT_FALSE(is_there());
+  EXPECT_EQ(log_->last_begun(), 0U);
 }
 
 TEST_F(GivenUp, ALongRequestThatCameTooLateIsRefused) {
