@@ -2,16 +2,17 @@
 // byte with a worked example; this file implements it. Little-endian throughout.
 //
 // Invariants (numbers are cited where code relies on them):
-//  L1  Clients act only on data whose checksum they have verified; the checksum covers all of that
-//      data. The directory alone is a hint: it is bounds-checked, then proved by the group that it
-//      leads to.
-//  L2  A group's checksum covers its epoch and its place, so a group proves which group it is.
-//  L3  A record's checksum covers its epoch, its location and its key. The record's state (live,
-//      superseded, prepared) is encoded in the same 8-byte word. So one store changes the state,
-//      and the word that a READ fetched proves the state.
-//  L4  The three state masks differ in every byte: a word torn between two states of a record
+//  LAYOUT-1  Clients act only on data whose checksum they have verified; the checksum covers all of
+//      that data. The directory alone is a hint: it is bounds-checked, then proved by the group
+//      that it leads to.
+//  LAYOUT-2  A group's checksum covers its epoch and its place, so a group proves which group it
+//      is.
+//  LAYOUT-3  A record's checksum covers its epoch, its location and its key. The record's state
+//      (live, superseded, prepared) is encoded in the same 8-byte word. So one store changes the
+//      state, and the word that a READ fetched proves the state.
+//  LAYOUT-4  The three state masks differ in every byte: a word torn between two states of a record
 //      equals none of the three.
-//  L5  Change counters only increase (28 bits, wrapping); versions are never used twice.
+//  LAYOUT-5  Change counters only increase (28 bits, wrapping); versions are never used twice.
 //
 // Thread safety: values and pure functions.
 #pragma once
@@ -131,7 +132,7 @@ struct alignas(8) Group {
 };
 static_assert(sizeof(Group) == kGroupBytes);
 
-// XXH3-64 of bytes 8..255 with seed = epoch, XOR mix64(place). (L2)
+// XXH3-64 of bytes 8..255 with seed = epoch, XOR mix64(place). (LAYOUT-2)
 std::uint64_t group_checksum(const Group& group, std::uint64_t epoch, GroupPlace place);
 inline bool verify_group(const Group& group, std::uint64_t epoch, GroupPlace place) {
   return group.checksum == group_checksum(group, epoch, place);
@@ -141,7 +142,7 @@ inline bool verify_group(const Group& group, std::uint64_t epoch, GroupPlace pla
 
 enum class RecordState : std::uint8_t { kLive, kSuperseded, kPrepared };
 
-// XORed onto the checksum; 0 for live. Each, and their XOR, is nonzero in every byte (L4).
+// XORed onto the checksum; 0 for live. Each, and their XOR, is nonzero in every byte (LAYOUT-4).
 inline constexpr std::uint64_t kSupersededMask = 0x9C5A36E1B7D2480FU;
 inline constexpr std::uint64_t kPreparedMask = 0x63A7C91E482DB5F0U;
 
@@ -362,7 +363,7 @@ static_assert(!cell_number(0) && !cell_number(cell_word(0) + kCellSeal) &&
 
 // -------------------------------------------------------------------------------- directory, root
 
-// extent 16 | segment 32 | local depth 5 | check 11. A hint (L1).
+// extent 16 | segment 32 | local depth 5 | check 11. A hint (LAYOUT-1).
 struct DirectoryEntry {
   std::uint32_t extent = 0;
   std::uint32_t segment = 0;

@@ -248,7 +248,7 @@ Result<ScanPageView> decode_scan_page(Bytes page, bool reverse) {
     if (!view.items.empty()) {
       const std::string_view before = as_text(view.items.back().key);
       const std::string_view key = as_text(item->key);
-      if (reverse ? key >= before : key <= before) return bad_page();  // (N1)
+      if (reverse ? key >= before : key <= before) return bad_page();  // (SCAN-1)
     }
     view.items.push_back(*item);
   }

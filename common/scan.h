@@ -7,12 +7,12 @@
 //   RKV_ASSIGN_OR_RETURN(auto view, decode_scan_page(page, query.reverse));  // the client
 //
 // Invariants:
-//  N1  Keys of a page are strictly ascending (descending in reverse): decode_scan_page() refuses
-//      any other page.
-//  N2  A token continues only the scan that produced it, with the same prefix, bounds and
+//  SCAN-1  Keys of a page are strictly ascending (descending in reverse): decode_scan_page()
+//      refuses any other page.
+//  SCAN-2  A token continues only the scan that produced it, with the same prefix, bounds and
 //      direction: it carries a check over them and itself. It holds a key and no state of the
 //      server, so it stays valid across restarts and the server keeps nothing for it.
-//  N3  The keys after a token lie strictly beyond its key, so no key appears twice in a scan.
+//  SCAN-3  The keys after a token lie strictly beyond its key, so no key appears twice in a scan.
 //
 // Thread safety: values and pure functions; a ScanPageWriter has one owner.
 #pragma once

@@ -20,7 +20,7 @@ void put_preamble(MutableBytes out, std::size_t length) {
   store_le(out.data() + 6, static_cast<std::uint16_t>(length));
 }
 
-// Reserved bytes must be zero, so that they can be given a meaning later (W1).
+// Reserved bytes must be zero, so that they can be given a meaning later (WIRE-1).
 Status check_reserved(Bytes bytes, std::size_t from, std::size_t length) {
   for (const std::byte b : bytes.subspan(from, length)) {
     if (b != std::byte{0}) return fail(Code::kCorrupt, "reserved bytes of the peer's data are set");

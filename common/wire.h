@@ -2,10 +2,11 @@
 // every byte with a worked example; this file implements it. Little-endian.
 //
 // Invariants:
-//  W1  A decoder accepts exactly what the encoder produces: lengths add up to the message's size;
-//      unknown opcodes, flags and reserved bits are refused. Bytes from a peer are never asserted.
-//  W2  A response carries the sequence of its request. A connection answers each request once, in
-//      any order.
+//  WIRE-1  A decoder accepts exactly what the encoder produces: lengths add up to the message's
+//      size; unknown opcodes, flags and reserved bits are refused. Bytes from a peer are never
+//      asserted.
+//  WIRE-2  A response carries the sequence of its request. A connection answers each request once,
+//      in any order.
 //
 // Thread safety: values and pure functions.
 #pragma once

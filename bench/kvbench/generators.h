@@ -131,8 +131,8 @@ class Sequential {
 // Numbers of records to insert. Readers choose a number only when it and all numbers before it have
 // been acknowledged: the record exists then.
 //
-// Invariants: A1  every number given out by next() is acknowledged once.
-//             A2  last() + 1 is the least number not acknowledged; it only rises.
+// Invariants: LATEST-1  every number given out by next() is acknowledged once.
+//             LATEST-2  last() + 1 is the least number not acknowledged; it only rises.
 // next() and last() do not block; acknowledge() takes a lock, after a request to the server.
 class AcknowledgedCounter {
  public:

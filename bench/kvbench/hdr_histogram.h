@@ -65,8 +65,9 @@ class HdrHistogram {
 // A histogram that one thread writes, without a lock or an atomic read-modify-write, and any thread
 // may read.
 //
-// Invariant L1: only the owner stores to a counter, and each store is one more than the last. So a
-// reader sees for each counter a value that it had at some moment.
+// Invariants:
+//  HDR-1  Only the owner stores to a counter, and each store is one more than the last. So a reader
+//      sees for each counter a value that it had at some moment.
 class LatencyRecorder {
  public:
   LatencyRecorder() : counts_(new std::atomic<std::uint64_t>[HdrBuckets::kCount] {}) {}

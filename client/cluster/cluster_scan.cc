@@ -4,7 +4,7 @@
 //  CSCAN-1  A server's page with a token says nothing about keys after its token. So the merged
 //      page ends at the first of these tokens in the order of the scan. Entries that other servers
 //      had after it are read again with the next page.
-//  CSCAN-2  The merged token is a token that any of the servers might have made (N2 of
+//  CSCAN-2  The merged token is a token that any of the servers might have made (SCAN-2 of
 //      common/scan.h), and each server accepts it.
 #include <algorithm>
 #include <optional>

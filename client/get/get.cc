@@ -396,7 +396,8 @@ Next GetMachine::on_recheck() {
       tear();
       return false;
     }
-    // The header has counter, depth, prefix and flags: so the group still covers the key (L5).
+    // The header has counter, depth, prefix and flags: so the group still covers the key
+    // (LAYOUT-5).
     return now.header == group_of(memory_->groups, place).header;
   };
   if (!unchanged(home_)) return again();

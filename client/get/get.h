@@ -7,7 +7,7 @@
 //     post(get.reads()); wait();
 //   }
 //
-// Invariants (get.cc cites the numbers; they build on LAYOUT.md's L1 to L5):
+// Invariants (get.cc cites the numbers; they build on LAYOUT.md's LAYOUT-1 to LAYOUT-5):
 //  GET-1  Found: a record that verified (epoch, location), has the key, and was read inside this
 //      GET. A live record needs nothing else: it is its own proof, wherever its location came from.
 //  GET-2  A superseded record is an answer only with a licence. A slot gives a licence if its group

@@ -5,7 +5,7 @@
 //  RMAP-1  An address is handed out only for bytes inside a verified extent, or inside the root
 //      window of the accept. An extent is verified if its table entry had a valid checksum of this
 //      epoch.
-//  RMAP-2  The directory copy is a hint (layout.h, L1). Any of its bits may be stale or wrong
+//  RMAP-2  The directory copy is a hint (layout.h, LAYOUT-1). Any of its bits may be stale or wrong
 //      without harm: its entries are bounds-checked here, and the group found there proves itself.
 //  RMAP-3  Extents are never moved or reused within an epoch. So a verified entry stays true, and
 //      only missing entries are read again. A server that contradicts a verified entry is refused,

@@ -2,8 +2,9 @@
 // each GET in flight, a small buffer for each request, and a few large buffers. GETs of long
 // records and long requests share the large buffers.
 //
-// Invariant ARENA-1: a buffer is handed to another operation only when the completion of the
-// operation before was seen, or when its connection was closed (Link::close drains).
+// Invariants:
+//  ARENA-1  A buffer is handed to another operation only when the completion of the operation
+//      before was seen, or when its connection was closed (Link::close drains).
 //
 // Thread safety: none. Nothing allocates after create().
 #pragma once

@@ -5,19 +5,19 @@
 //   if (auto at = index.find(home, hash, key)) index.replace(home, *at, new_slot);
 //
 // Invariants, true whenever the pair's lock is free:
-//  I1  A group verifies, and every publication has raised its change counter.
-//  I2  `overflow` is set in a group exactly if the neighbour holds a key whose home is this group
-//      (a guest).
-//  I3  `spilled` is set in a group exactly if the stash holds a key whose home is this group, or if
-//      records are still being loaded (all_spilled).
-//  I4  While a pair has stashed keys, neither group of the pair has a free slot.
-//  I5  While a group has guests in the neighbour, it has no free slot.
-//  I6  All groups of a segment have the depth and prefix of the segment's route, and hold only keys
-//      of that prefix.
-//  I7  A key whose record is on disk only has a slot that says so, unless records are still being
-//      loaded. There may be more of these slots than keys.
-//  I8  A pair has at most kLongestChain stashed keys. So an operation scans a bounded number of
-//      slots, whatever keys clients choose: clients can READ the hash seed.
+//  INDEX-1  A group verifies, and every publication has raised its change counter.
+//  INDEX-2  `overflow` is set in a group exactly if the neighbour holds a key whose home is this
+//      group (a guest).
+//  INDEX-3  `spilled` is set in a group exactly if the stash holds a key whose home is this group,
+//      or if records are still being loaded (all_spilled).
+//  INDEX-4  While a pair has stashed keys, neither group of the pair has a free slot.
+//  INDEX-5  While a group has guests in the neighbour, it has no free slot.
+//  INDEX-6  All groups of a segment have the depth and prefix of the segment's route, and hold only
+//      keys of that prefix.
+//  INDEX-7  A key whose record is on disk only has a slot that says so, unless records are still
+//      being loaded. There may be more of these slots than keys.
+//  INDEX-8  A pair has at most kLongestChain stashed keys. So an operation scans a bounded number
+//      of slots, whatever keys clients choose: clients can READ the hash seed.
 // While the lock is held, a further invariant holds at every instant. A reader that follows the
 // flags finds every key that the index holds throughout (DESIGN.md, "Whereabouts").
 //
@@ -67,7 +67,7 @@ class Index {
   // Pass the vacancy to insert() or release(), under the same lock.
   std::optional<Position> vacancy(GroupPlace home);
   void release(const Position& vacancy);
-  // Whether the pair has as many stashed keys as it may have (I8).
+  // Whether the pair has as many stashed keys as it may have (INDEX-8).
   bool is_crowded(GroupPlace home) const { return stash_.reaches(stashed_at(home), kLongestChain); }
   // At twice as many keys as slots, four pairs in 10^9 reach this bound by chance. An index has so
   // many keys only if it could not grow for long.
@@ -76,7 +76,7 @@ class Index {
   // Publications. They cannot fail.
   void insert(GroupPlace home, const Position& vacancy, Slot slot);
   void replace(GroupPlace home, const Position& position, Slot slot);
-  // Also moves a waiting key of the pair into the freed slot (I4, I5).
+  // Also moves a waiting key of the pair into the freed slot (INDEX-4, INDEX-5).
   void erase(GroupPlace home, const Position& position);
 
   std::uint64_t stashed() const { return stash_.count(); }
@@ -85,15 +85,15 @@ class Index {
 
   // Checks a slot, given the home of its key. Returns the violation, or "".
   using CheckSlot = std::function<std::string(GroupPlace home, Slot slot)>;
-  // Checks a pair of this segment (I1 to I6, I8). Returns the violation, or "". Adds the number of
-  // stashed keys to `stashed`.
+  // Checks a pair of this segment (INDEX-1 to INDEX-6, INDEX-8). Returns the violation, or "". Adds
+  // the number of stashed keys to `stashed`.
   std::string check_pair(GroupPlace even, std::uint32_t depth, const CheckSlot& check,
                          std::uint64_t& stashed) const;
 
   // ---- records that are on disk only (DiskTier)
 
-  // While set, every group is `spilled`, because the set of existing keys is not known yet (I3).
-  // After a change the caller calls refresh_spilled() for every pair.
+  // While set, every group is `spilled`, because the set of existing keys is not known yet
+  // (INDEX-3). After a change the caller calls refresh_spilled() for every pair.
   void set_all_spilled(bool all) { all_spilled_.store(all, std::memory_order_seq_cst); }
   bool all_spilled() const { return all_spilled_.load(std::memory_order_seq_cst); }
   void refresh_spilled(GroupPlace even);

@@ -18,7 +18,7 @@ std::uint32_t deciding_bit(std::uint32_t depth) {
 }
 
 // A pair of the new segment while it is still private. Home groups are filled first. So a key is a
-// guest only if its home is full, and stashed only if both groups are full (I4, I5).
+// guest only if its home is full, and stashed only if both groups are full (INDEX-4, INDEX-5).
 struct NewPair {
   std::array<Group, 2> groups;
   std::array<std::uint32_t, 2> used = {};
@@ -203,7 +203,8 @@ void Index::stamp_and_trim(GroupPlace even, const std::array<std::uint32_t, 2>& 
   }
 }
 
-// Uses the free slots: moves guests home and stashed keys into the groups, one by one (I4, I5).
+// Uses the free slots: moves guests home and stashed keys into the groups, one by one (INDEX-4,
+// INDEX-5).
 void Index::settle(GroupPlace even) {
   for (std::uint32_t side = 0; side < 2; ++side) {
     const GroupPlace place = on_side(even, side);

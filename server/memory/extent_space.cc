@@ -14,7 +14,7 @@ namespace {
 // longer than the request.
 constexpr std::uint32_t kMaxLooks = 64;
 
-// The words that fit() reads without the lock (E4).
+// The words that fit() reads without the lock (EXTENT-4).
 std::uint64_t load(const std::uint64_t& word) {
   return std::atomic_ref(const_cast<std::uint64_t&>(word)).load(std::memory_order_relaxed);
 }

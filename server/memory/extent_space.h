@@ -2,16 +2,17 @@
 // free units; neighbouring free runs merge at once. The lower layer of the RecordAllocator.
 //
 // Invariants:
-//  E1  Blocks and free runs ("items") tile the extent: each begins where the one before it ends.
-//  E2  No two free runs are neighbours.
-//  E3  Every page in which free runs start is in exactly one list, that of the longest of these
-//      runs.
-//  E4  Only fit() reads without the lock, and only Bins::used and Bins::used_words. Its result is a
-//      hint; allocate() checks again under the lock. Everything else is read and written under the
-//      lock. In particular, the bits around a block give its length only under the lock: allocate()
-//      and release() clear the start bit of a neighbour and set it again. In between, the block
-//      seems to reach to the item after that neighbour. So the owner of a block keeps its length,
-//      and release() compares that length with the bits.
+//  EXTENT-1  Blocks and free runs ("items") tile the extent: each begins where the one before it
+//      ends.
+//  EXTENT-2  No two free runs are neighbours.
+//  EXTENT-3  Every page in which free runs start is in exactly one list, that of the longest of
+//      these runs.
+//  EXTENT-4  Only fit() reads without the lock, and only Bins::used and Bins::used_words. Its
+//      result is a hint; allocate() checks again under the lock. Everything else is read and
+//      written under the lock. In particular, the bits around a block give its length only under
+//      the lock: allocate() and release() clear the start bit of a neighbour and set it again. In
+//      between, the block seems to reach to the item after that neighbour. So the owner of a block
+//      keeps its length, and release() compares that length with the bits.
 //
 // The bookkeeping lies outside the extents: clients may still be READing a freed block, and only
 // records are ever written there. It takes 56 bytes per page of 4 KiB: 1.4 % of the data.
@@ -73,8 +74,8 @@ class ExtentSpace {
   // REQUIRES: a whole block from allocate(). Ends the process for anything else.
   void release(std::uint32_t unit, std::uint32_t units);
 
-  // Checks how the items lie. Returns the violation (E1 to E3), or "", and the number of blocks.
-  // Holds the lock throughout: for checks only.
+  // Checks how the items lie. Returns the violation (EXTENT-1 to EXTENT-3), or "", and the number
+  // of blocks. Holds the lock throughout: for checks only.
   struct Tiling {
     std::string violation;
     std::uint64_t blocks = 0;

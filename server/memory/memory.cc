@@ -98,7 +98,7 @@ Result<StoreMemory::Extent> StoreMemory::add_extent(ExtentEntry::Kind kind) {
       write_extent(root, extents_[id]);
     extent_count_.store(id + 1, std::memory_order_release);
     for (const Root& root : roots_)
-      write_identity(root);  // (M4)
+      write_identity(root);  // (MEMORY-4)
   }
   allocated_.fetch_add(round_up(bytes, kPageBytes), std::memory_order_relaxed);
   if (kind == ExtentEntry::kIndex) index_bytes_ += bytes;
@@ -177,7 +177,7 @@ template <class Line>
 void StoreMemory::write_line(const Root& root, std::size_t offset, Line line, std::uint64_t epoch) {
   seal_line(line, epoch, offset);
   // A line torn between old and new words does not verify, and is read again. The last word is a
-  // release store: it publishes the other words and what they lead to (M4).
+  // release store: it publishes the other words and what they lead to (MEMORY-4).
   const Bytes bytes = std::as_bytes(std::span(&line, 1));
   std::byte* const shared = root.region->bytes().data() + offset;
   copy_to_shared(shared, bytes.first(bytes.size() - 8));

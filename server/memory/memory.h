@@ -8,16 +8,18 @@
 //   ... auto extent = memory->add_extent(ExtentEntry::kData);
 //
 // Invariants:
-//  M1  An extent keeps its id, address, length and kind until the process ends. So a stale pointer
-//      of a client leads to memory of this store, at worst to a record that does not verify.
-//  M2  Every word that a client may READ is written by an 8-byte atomic store. The exception is
-//      large values: the adapter or a read of the disk writes them before any slot leads to them,
-//      and their digest proves them.
-//  M3  When create() returns, every group in use, directory entry and root line verifies.
-//  M4  An extent is in the table that clients READ before any slot or directory entry leads to it.
-//  M5  Each network has a root region with the keys of that network; all other memory is shared.
-//      The keys in a root change only while no client can READ that root: its device was lost, and
-//      clients of the next device are admitted after rewrite_keys().
+//  MEMORY-1  An extent keeps its id, address, length and kind until the process ends. So a stale
+//      pointer of a client leads to memory of this store, at worst to a record that does not
+//      verify.
+//  MEMORY-2  Every word that a client may READ is written by an 8-byte atomic store. The exception
+//      is large values: the adapter or a read of the disk writes them before any slot leads to
+//      them, and their digest proves them.
+//  MEMORY-3  When create() returns, every group in use, directory entry and root line verifies.
+//  MEMORY-4  An extent is in the table that clients READ before any slot or directory entry leads
+//      to it.
+//  MEMORY-5  Each network has a root region with the keys of that network; all other memory is
+//      shared. The keys in a root change only while no client can READ that root: its device was
+//      lost, and clients of the next device are admitted after rewrite_keys().
 //
 // Thread safety: const operations and segments() from any thread. set_tick and set_marks: one
 // thread. add_extent: one thread. rewrite_keys: any thread. add_root: before other threads start.
@@ -74,7 +76,7 @@ class StoreMemory {
   std::uint32_t root_key(std::size_t number) const { return roots_[number].key_of(root(number)); }
   // Adds a root for the clients of a network that names regions by other keys. Returns its number.
   Result<std::size_t> add_root(KeyOf key_of);
-  // Writes the keys of a root again after the regions' keys changed (M5).
+  // Writes the keys of a root again after the regions' keys changed (MEMORY-5).
   void rewrite_keys(std::size_t root);
 
   // ---- extents

@@ -18,7 +18,7 @@ struct MemoryOptions {
   std::size_t memory_bytes = 0;  // limit for everything that clients READ; >= kMinMemoryBytes
   std::uint64_t epoch = 0;       // random per server start, never 0
   // Random, so that keys collide by chance only. A client can READ the seed and choose keys that
-  // collide; I8 of index.h bounds what that costs.
+  // collide; INDEX-8 of index.h bounds what that costs.
   std::uint64_t hash_seed = 0;
   // More groups make a segment cheaper to find and more expensive to split. Power of two, 2 to
   // 4096.

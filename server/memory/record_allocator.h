@@ -56,7 +56,7 @@ class RecordAllocator {
   // among the waiting blocks.
   std::optional<Location> allocate(std::uint64_t units);
   // REQUIRES: the block was allocated with so many units, and was not released yet. The owner keeps
-  // the length of the block (E4).
+  // the length of the block (EXTENT-4).
   void release(Location block, std::uint64_t units);
 
   // Adds an extent to allocate from. One thread.

@@ -1,16 +1,16 @@
 // Segments: which segment of groups holds the keys of each prefix, and which segments are unused.
 //
 // There are two copies of the directory. Clients READ the copy in shared memory, which is a hint
-// (layout.h, L1). The server uses the other copy, the routes.
+// (layout.h, LAYOUT-1). The server uses the other copy, the routes.
 //
 // Invariants:
-//  D1  A route changes only while every pair lock of the segment that it led to is held. So a
-//      thread that locks a pair, and then finds that its key's route still leads there, may rely on
-//      the route until it unlocks.
-//  D2  A segment is taken once and never given back. Until the process ends its memory serves one
-//      prefix, which only becomes longer.
-//  D3  A route is stored (release) after everything in its segment. So a thread that loads the
-//      route (acquire) may use the segment.
+//  SEGMENT-1  A route changes only while every pair lock of the segment that it led to is held. So
+//      a thread that locks a pair, and then finds that its key's route still leads there, may rely
+//      on the route until it unlocks.
+//  SEGMENT-2  A segment is taken once and never given back. Until the process ends its memory
+//      serves one prefix, which only becomes longer.
+//  SEGMENT-3  A route is stored (release) after everything in its segment. So a thread that loads
+//      the route (acquire) may use the segment.
 //
 // The directory has a fixed size, enough for more segments than the memory can hold. A split
 // changes entries, never the size.

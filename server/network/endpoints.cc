@@ -107,7 +107,8 @@ void Endpoints::device_changed(std::size_t number, const rdma::DeviceReport& now
   }
 }
 
-// No client can READ the root region at this moment (M5): none is admitted before this returns.
+// No client can READ the root region at this moment (MEMORY-5): none is admitted before this
+// returns.
 void Endpoints::publish_keys(Endpoint& network) {
   const MutexLock lock(keys_mutex_);
   if (!network.admitted) return;  // admit() will publish them

@@ -55,7 +55,8 @@ Fetch* LargePutReceiver::on_read(std::uint64_t context, bool arrived) {
   Fetch& fetch = all_[context];
   --fetch.reads;
   fetch.failed = fetch.failed || !arrived || fetch.session->ending;
-  if (!fetch.failed) {  // a connection's READs complete in order, so this is the next piece (F3)
+  if (!fetch.failed) {  // a connection's READs complete in order, so this is the next piece
+                        // (PUTLARGE-3)
     const std::size_t length = std::min(kPieceBytes, fetch.source.length - fetch.landed);
     const Bytes piece = fetch.large.value.subspan(fetch.landed, length);
     // The next piece travels while this one is hashed.
@@ -70,7 +71,8 @@ Fetch* LargePutReceiver::on_read(std::uint64_t context, bool arrived) {
 }
 
 RequestHandler::Answer LargePutReceiver::finish(Fetch& fetch) {
-  RKV_CHECK(fetch.complete() && fetch.reads == 0 && !fetch.session->ending, "F1, F4");
+  RKV_CHECK(fetch.complete() && fetch.reads == 0 && !fetch.session->ending,
+            "PUTLARGE-1, PUTLARGE-4");
   const std::uint64_t digest = fetch.hash->digest();
   const Bytes message = fetch.message;
   LargePut large = std::move(fetch.large);

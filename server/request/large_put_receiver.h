@@ -5,13 +5,13 @@
 // it serves its other clients.
 //
 // Invariants:
-//  F1  A block is published or given back only when no READ into it is under way: each READ has
-//      completed, or its connection was destroyed.
-//  F2  At most kPerSession fetches of a client, and kPieces READs of each fetch, are under way. A
-//      client's further put-large requests wait in their receive buffers.
-//  F3  Each piece is hashed once, after it has arrived, in the order of the value. The hashed bytes
-//      are the published bytes. Later changes of the client's memory have no effect.
-//  F4  A fetch of a client that is ending is never published.
+//  PUTLARGE-1  A block is published or given back only when no READ into it is under way: each READ
+//      has completed, or its connection was destroyed.
+//  PUTLARGE-2  At most kPerSession fetches of a client, and kPieces READs of each fetch, are under
+//      way. A client's further put-large requests wait in their receive buffers.
+//  PUTLARGE-3  Each piece is hashed once, after it has arrived, in the order of the value. The
+//      hashed bytes are the published bytes. Later changes of the client's memory have no effect.
+//  PUTLARGE-4  A fetch of a client that is ending is never published.
 //
 // Thread safety: one owner, the worker.
 #pragma once
@@ -69,10 +69,10 @@ class LargePutReceiver {
   Fetch* on_read(std::uint64_t context, bool arrived);
   // Publishes the value and returns the answer to send. REQUIRES: complete().
   RequestHandler::Answer finish(Fetch& fetch);
-  // Ends the fetch and gives its block back. REQUIRES: no READ of it can still arrive (F1).
+  // Ends the fetch and gives its block back. REQUIRES: no READ of it can still arrive (PUTLARGE-1).
   void drop(Fetch& fetch);
-  // Drops all fetches of a session whose connection was destroyed (F1); nullptr: of all sessions.
-  // Calls `released(receive_buffer)` for each.
+  // Drops all fetches of a session whose connection was destroyed (PUTLARGE-1); nullptr: of all
+  // sessions. Calls `released(receive_buffer)` for each.
   template <class Released>
   void drop_all(const Session* session, Released released) {
     for (Fetch& fetch : all_) {

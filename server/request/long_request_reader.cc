@@ -58,7 +58,7 @@ Session* LongRequestReader::overdue(Nanos now) const {
 }
 
 void LongRequestReader::give_back(std::uint32_t buffer) {
-  RKV_CHECK(!reads_[buffer & ~kBit].under_way, "O1");
+  RKV_CHECK(!reads_[buffer & ~kBit].under_way, "LONG-1");
   free_buffer(buffer & ~kBit);
 }
 

@@ -6,18 +6,18 @@
 // flow.
 //
 // Invariants:
-//  O1  A buffer is reused only when the READ into it has completed or its connection was destroyed,
-//      and the request that lay in it is over.
-//  O2  A request is READ once, and only inspected after that. Later changes of the client's memory
-//      have no effect.
-//  O3  A client has at most as many READs under way as it has credits.
-//  O4  A request that has a buffer never waits for another buffer. The READ request must have the
-//      announced sequence and must be neither a long request nor a put-large. Room for a small
+//  LONG-1  A buffer is reused only when the READ into it has completed or its connection was
+//      destroyed, and the request that lay in it is over.
+//  LONG-2  A request is READ once, and only inspected after that. Later changes of the client's
+//      memory have no effect.
+//  LONG-3  A client has at most as many READs under way as it has credits.
+//  LONG-4  A request that has a buffer never waits for another buffer. The READ request must have
+//      the announced sequence and must be neither a long request nor a put-large. Room for a small
 //      answer to it is kept while it is READ and while it waits (Session::longs). If its answer
 //      needs a large buffer and none is free, it is answered with kBusy. So it waits for turns
-//      (K3) and for loads (K7) only.
-//  O5  A client whose memory does not answer cannot keep a buffer from others: if a request waits
-//      for a buffer, a READ under way for kLongestRead or more gets its client disconnected.
+//      (SERVE-3) and for loads (SERVE-7) only.
+//  LONG-5  A client whose memory does not answer cannot keep a buffer from others: if a request
+//      waits for a buffer, a READ under way for kLongestRead or more gets its client disconnected.
 //
 // Thread safety: one owner, the worker.
 #pragma once
@@ -53,18 +53,18 @@ class LongRequestReader {
   bool begin(Session& session, const MessageSource& source, std::uint64_t sequence, Nanos now);
   // Handles the completion of the READ with this context. The buffer with this number stays in use
   // until give_back(). The result is valid only if the READ succeeded: the request, and whether it
-  // may be served (O4).
+  // may be served (LONG-4).
   struct Arrived {
     Bytes message;
     bool as_announced = false;
     Nanos since = 0;  // when the READ was posted
   };
   Arrived on_read(std::uint64_t context);
-  // The client whose READ has been under way for kLongestRead or more, or nullptr (O5).
+  // The client whose READ has been under way for kLongestRead or more, or nullptr (LONG-5).
   Session* overdue(Nanos now) const;
   void give_back(std::uint32_t buffer);
   // Frees the buffers of READs that never completed. REQUIRES: the session's connection was
-  // destroyed (O1).
+  // destroyed (LONG-1).
   void drop_all(const Session& session);
 
  private:

@@ -12,15 +12,16 @@ namespace rkv::server {
 // Requests that a client may have unanswered.
 inline constexpr std::uint16_t kMaxCredits = 4;
 // Replies in flight per connection: one per credit that is unanswered, and three more per credit
-// whose acknowledgement by the peer's device is late. More would only tie up buffers; K3 makes
+// whose acknowledgement by the peer's device is late. More would only tie up buffers; SERVE-3 makes
 // requests wait instead.
 inline constexpr std::uint32_t kRepliesInFlight = 4 * kMaxCredits;
-// How many of these replies may occupy a small and a large send buffer (K8). The post does not copy
-// these replies; their buffers stay in use until the peer's device has acknowledged them.
+// How many of these replies may occupy a small and a large send buffer (SERVE-8). The post does not
+// copy these replies; their buffers stay in use until the peer's device has acknowledged them.
 inline constexpr std::uint32_t kSmallRepliesPerClient = 2 * kMaxCredits;
 inline constexpr std::uint32_t kLargeRepliesPerClient = kMaxCredits;
-// The operations that a connection's send queue holds (K4, O3). SoftRoCE needs 512 bytes for each.
-// It rounds their count up to a power of two, counting the end marker and an empty place too.
+// The operations that a connection's send queue holds (SERVE-4, LONG-3). SoftRoCE needs 512 bytes
+// for each. It rounds their count up to a power of two, counting the end marker and an empty place
+// too.
 inline constexpr std::uint32_t kOperationsInFlight =
     kRepliesInFlight + LargePutReceiver::kReadsPerSession + kMaxCredits;
 static_assert(kOperationsInFlight + 2 <= 32, "16 KiB a client, not 32");

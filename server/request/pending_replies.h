@@ -2,10 +2,10 @@
 // backup, a page of a scan, or the sweep of counters before a flush or a backup.
 //
 // Invariants (numbered with the worker's, worker.h):
-//  K6  A write that awaits a mark has been executed, exactly once, and is never repeated. It is
-//      answered when the mark has passed it, or with "may have happened" if the disk fails first.
-//      It stays unanswered if its client disconnects. When the worker is stopped, the connection
-//      ends only after the answer, or after kAnswersMs.
+//  SERVE-6  A write that awaits a mark has been executed, exactly once, and is never repeated. It
+//      is answered when the mark has passed it, or with "may have happened" if the disk fails
+//      first. It stays unanswered if its client disconnects. When the worker is stopped, the
+//      connection ends only after the answer, or after kAnswersMs.
 //
 // Replies of single writes that await a mark do not allocate. Those of packs do. The others take
 // another thread's lock and allocate.

@@ -64,7 +64,7 @@ bool ReplySender::send(Session& session, const Response& response, Nanos taken,
   const std::size_t length = kResponseHeaderBytes + response.value.size();
   if (length > SendPool::kSmallBytes && !has_large(session)) return false;
   const auto buffer = pool_.take(length);
-  RKV_CHECK(buffer, "K3, K8");
+  RKV_CHECK(buffer, "SERVE-3, SERVE-8");
   if (!pool_.is_large(buffer->index)) {
     ++session.small_held;
   } else if (session.large_held++ == 0) {

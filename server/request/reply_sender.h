@@ -2,9 +2,9 @@
 // client and turn. It decides which client may use which send buffer.
 //
 // Invariants (numbered with the worker's, worker.h):
-//  K4  A client's replies and READs in flight never exceed its connection's limit, so no post is
-//      cut short.
-//  K8  No client keeps send buffers from other clients. A client's replies occupy at most
+//  SERVE-4  A client's replies and READs in flight never exceed its connection's limit, so no post
+//      is cut short.
+//  SERVE-8  No client keeps send buffers from other clients. A client's replies occupy at most
 //      kSmallRepliesPerClient small buffers, which the pool holds for each client. They occupy at
 //      most kLargeRepliesPerClient large buffers: a client gets a further large buffer only while
 //      more of them are free than it holds. If a client waits for a large buffer, the client that
@@ -33,7 +33,7 @@
 
 namespace rkv::server {
 
-// A client that takes no large reply for this long may be disconnected (K8).
+// A client that takes no large reply for this long may be disconnected (SERVE-8).
 inline constexpr Nanos kLongestReply = 2 * kNanosPerSecond;
 
 // What a reply answers.
@@ -60,13 +60,13 @@ class ReplySender {
   ReplySender& operator=(const ReplySender&) = delete;
 
   // Whether a small reply to this client can be sent now, and there is room beside it for the
-  // answers to the client's requests in long buffers (O4).
+  // answers to the client's requests in long buffers (LONG-4).
   bool has_room(const Session& session) const {
     return session.in_flight + session.replies.size() + session.longs < kRepliesInFlight &&
            session.small_held + session.longs < kSmallRepliesPerClient && pool_.small_free() != 0;
   }
   // Whether a large reply can be. The client that has waited longest gets the next large buffer. A
-  // client that already holds some makes no other client wait (K8).
+  // client that already holds some makes no other client wait (SERVE-8).
   bool has_large(const Session& session);
   // Whether a reply whose value has this length can be sent now. REQUIRES: has_room().
   bool has_room_for_value(const Session& session, std::size_t bytes) {

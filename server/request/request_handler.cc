@@ -27,7 +27,7 @@ std::uint32_t retry_after_ms(Code code) {
   }
 }
 
-// A refusal must fit into a small buffer, which K3 guarantees for every answer.
+// A refusal must fit into a small buffer, which SERVE-3 guarantees for every answer.
 constexpr std::size_t kMostSentenceBytes = SendPool::kSmallBytes - kResponseHeaderBytes;
 // The results of a pack of up to 8 writes always fit into a small buffer. Then no value of theirs
 // may make the answer longer, because its sender has found no room for a large one.

@@ -1,8 +1,8 @@
 // StatsRation: the text of statistics requests, made for at most a share of a worker's time.
 //
-//  K9  Making statistics takes at most one part in kStatsParts of the time. A request beyond that
-//      share waits at most kStatsParts * kStatsStretch. All statistics requests of one turn get the
-//      same text. (Numbered with the worker's invariants, worker.h.)
+//  SERVE-9  Making statistics takes at most one part in kStatsParts of the time. A request beyond
+//      that share waits at most kStatsParts * kStatsStretch. All statistics requests of one turn
+//      get the same text. (Numbered with the worker's invariants, worker.h.)
 //
 // Thread safety: one owner, the worker.
 #pragma once
@@ -18,8 +18,8 @@
 
 namespace rkv::server {
 
-// Statistics get 1 in 128 of a worker's time (K9). A flood of statistics requests therefore slows
-// other requests by less than 1 %.
+// Statistics get 1 in 128 of a worker's time (SERVE-9). A flood of statistics requests therefore
+// slows other requests by less than 1 %.
 inline constexpr Nanos kStatsParts = 128;
 // Unused statistics time that a worker saves up, at most.
 inline constexpr Nanos kStatsStretch = 5 * kNanosPerMs;

@@ -1,7 +1,7 @@
 // WaitingRequests: received requests that could not be served yet. Each keeps its receive buffer.
-// Some wait for buffers (K3), others for a record on disk (K7).
+// Some wait for buffers (SERVE-3), others for a record on disk (SERVE-7).
 //
-//  K7  A request that awaits a load keeps its buffer (for a long request, one of the
+//  SERVE-7  A request that awaits a load keeps its buffer (for a long request, one of the
 //      LongRequestReader's) and changes nothing until it is handled again.
 //
 // Adding a request and retrying do not allocate.

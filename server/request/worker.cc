@@ -106,7 +106,7 @@ void Worker::run() {
   name_thread("rkv-worker");
   if (cpu_) (void)stay_on(*cpu_);  // existed when the options were parsed
   while (!stopping_.load(std::memory_order_acquire)) {
-    // Completions and wake-ups end all waits except those that end by time (K8, K9).
+    // Completions and wake-ups end all waits except those that end by time (SERVE-8, SERVE-9).
     if (poll_once() != 0) continue;
     const Nanos now = clock_.now();
     timings_.at(now);
@@ -150,7 +150,7 @@ std::size_t Worker::poll_once() {
   }
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
-  // From here on the requests that already wait come first (K3).
+  // From here on the requests that already wait come first (SERVE-3).
   replies_.serve_waiting_first();
   stats_.forget_waiting();
   long_wanted_ = false;
@@ -221,7 +221,7 @@ void Worker::on_disconnected(Session& session) {
   log_info(EventName("client_gone"), "the connection of client {} \"{}\" has ended",
            field("peer", session.connection->peer()), field("name", session.name),
            field("session", session.shown_id()));
-  // Before the memory that it READs into and sends from is reused (F1).
+  // Before the memory that it READs into and sends from is reused (PUTLARGE-1).
   session.connection.reset();
   large_put_receiver_.drop_all(&session, release_buffer);
   long_.drop_all(session);
@@ -251,7 +251,7 @@ void Worker::release(std::uint32_t receive_buffer) {
   released_.push_back(receive_buffer);
 }
 
-// For the answer to a request in a long buffer room was kept (O4).
+// For the answer to a request in a long buffer room was kept (LONG-4).
 bool Worker::has_room_for_small(const ReceivedRequest& request) const {
   return LongRequestReader::is_one(request.buffer) || replies_.has_room(*request.session);
 }
@@ -282,9 +282,10 @@ Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint3
     packs_wait_ = true;
     return Served::kNextTurn;
   }
-  Served served = has_room_for(request) ? execute(request, look, rounds) : Served::kNoRoom;  // (K3)
+  Served served =
+      has_room_for(request) ? execute(request, look, rounds) : Served::kNoRoom;  // (SERVE-3)
   if (is_for_later(served) && LongRequestReader::is_one(request.buffer)) [[unlikely]] {
-    // Its client, which may take no replies, would keep the long buffer from others (O4).
+    // Its client, which may take no replies, would keep the long buffer from others (LONG-4).
     refuse(request, {.code = Code::kBusy, .text = "the server has no room for the answer now"});
     served = Served::kDone;
   }
@@ -376,7 +377,7 @@ Served Worker::serve_waiting(const WaitingRequests::Waiting& waiting) {
 }
 
 // Held replies and requests take turns at the large buffers. Those that always come first could
-// take every buffer that becomes free (K8).
+// take every buffer that becomes free (SERVE-8).
 void Worker::serve_those_that_wait() {
   if (held_first_ && pending_.some_for_buffers()) [[unlikely]] {
     const std::size_t free = replies_.large_free();
@@ -384,7 +385,7 @@ void Worker::serve_those_that_wait() {
     held_first_ = replies_.large_free() == free;
   }
   const std::size_t free = replies_.large_free();
-  // Before newer requests; answer_waiters() repeats it for later loads (K5).
+  // Before newer requests; answer_waiters() repeats it for later loads (SERVE-5).
   if (waiting_requests_.some_for_loads()) [[unlikely]]
     retry_loaded();
   if (waiting_requests_.some_for_buffers()) [[unlikely]]
@@ -414,7 +415,7 @@ void Worker::answer_waiters() {
   if (none_waits()) [[likely]]
     return;
   handler_.set_time(clock_.now());  // a wake-up without completions has not set it
-  waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are read (K5)
+  waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are read (SERVE-5)
   const std::size_t free_before = long_.free();
   retry_loaded();
   // Nothing else may start a turn in which a waiting long request finds the freed buffer.
@@ -465,7 +466,7 @@ bool Worker::has_room_for_long() {
   if (long_.count() == 0) return true;
   if (!long_wanted_ && long_.free() != 0) return true;
   if (Session* const late = long_.overdue(clock_.now())) {
-    sessions_.drop(*late, DropReason::kOverdue);  // O5
+    sessions_.drop(*late, DropReason::kOverdue);  // LONG-5
   }
   long_wanted_ = true;
   return false;
@@ -494,7 +495,7 @@ void Worker::finish_fetches() {
     Session& session = *fetch->session;
     const std::uint32_t buffer = fetch->receive_buffer;
     const Nanos taken = fetch->taken;
-    if (session.ending) {  // (F4)
+    if (session.ending) {  // (PUTLARGE-4)
       end_fetch(*fetch);
       continue;
     }
@@ -535,7 +536,7 @@ void Worker::finish() {
   for (const auto& session : sessions_.all())
     sessions_.drop(*session, std::nullopt);
   turn_while([this] { return !sessions_.all().empty(); }, kGoodbyeMs);
-  sessions_.destroy_connections();  // (F1)
+  sessions_.destroy_connections();  // (PUTLARGE-1)
   large_put_receiver_.drop_all(nullptr, [](std::uint32_t) {});
   fetched_.clear();
   sessions_.clear();

@@ -1,30 +1,31 @@
 // Worker: one thread that polls one queue and answers the requests of the clients bound to it.
 //
 // Invariants:
-//  K1  Every received buffer is released exactly once: when its request has been answered or
+//  SERVE-1  Every received buffer is released exactly once: when its request has been answered or
 //      dropped, at the latest when its client is disconnected. The buffer of a message that
 //      announces a long request is released as soon as the READ of that request is posted.
-//  K2  The shared receive queue holds clients x credits buffers plus some to spare. It never runs
-//      dry while clients keep to their credits. A client that exceeds its credits is disconnected
-//      in the turn that sees it. Over verbs all connections share the buffers, so this client may
-//      use up all of them before that turn. The devices of the other clients then retransmit until
-//      the turn has released buffers. Over shared memory each connection has its own ring.
-//  K3  A request is executed only if a small send buffer is free and its reply fits into the
-//      client's limit of replies in flight. Otherwise the request waits in its receive buffer.
-//      GETs and statistics may find no large buffer after they were executed. They are executed
-//      again later, which is safe because they change nothing. A long request also needs a buffer
-//      to be READ into. From then on it waits for no room (O4). A pack is executed once, and only
-//      if all of its results have room. A turn executes at most one pack of a client. Of packs that
+//  SERVE-2  The shared receive queue holds clients x credits buffers plus some to spare. It never
+//      runs dry while clients keep to their credits. A client that exceeds its credits is
+//      disconnected in the turn that sees it. Over verbs all connections share the buffers, so this
+//      client may use up all of them before that turn. The devices of the other clients then
+//      retransmit until the turn has released buffers. Over shared memory each connection has its
+//      own ring.
+//  SERVE-3  A request is executed only if a small send buffer is free and its reply fits into the
+//      client's limit of replies in flight. Otherwise the request waits in its receive buffer. GETs
+//      and statistics may find no large buffer after they were executed. They are executed again
+//      later, which is safe because they change nothing. A long request also needs a buffer to be
+//      READ into. From then on it waits for no room (LONG-4). A pack is executed once, and only if
+//      all of its results have room. A turn executes at most one pack of a client. Of packs that
 //      wait for their turn the oldest comes first. For the rest of the turn, requests already
 //      waiting go first.
-//  K5  A flush or a durable write is answered when its mark has reached it. The worker sets
+//  SERVE-5  A flush or a durable write is answered when its mark has reached it. The worker sets
 //      waiting_ before it reads the marks; the applier advances a mark before it clears waiting_.
 //      Both are read-modify-writes on waiting_, so one of the two sees the other. The same holds
 //      for a backup, for a page of a scan, and for the sweep that starts a flush or a backup: each
 //      is done before waiting_ is cleared.
-//      Likewise a load is done before waiting_ is cleared (K7).
-//  K4 and K8 are in reply_sender.h, K6 in pending_replies.h, K7 in waiting_requests.h, K9 in
-//  stats_ration.h.
+//      Likewise a load is done before waiting_ is cleared (SERVE-7).
+// The others of the room are SERVE-4 and SERVE-8 (reply_sender.h), SERVE-6 (pending_replies.h),
+// SERVE-7 (waiting_requests.h) and SERVE-9 (stats_ration.h).
 //
 // In steady state a turn does not allocate, does not log and takes no lock except the store's. This
 // holds for PUTs, DELETEs, GETs and counters of records in memory, with values up to 128 KiB.
@@ -110,7 +111,7 @@ class Worker {
   rdma::ConnectionOptions connection_options() const;
   const MessageBuffers& room() const { return room_; }
 
-  // Wakes the worker if answers wait (K5). Call it after a mark has advanced.
+  // Wakes the worker if answers wait (SERVE-5). Call it after a mark has advanced.
   void marks_changed();
   const WorkerCounters& counters() const { return counters_; }
   const Timings& timings() const { return timings_; }
@@ -184,9 +185,9 @@ class Worker {
   bool taking_ = true;                   // accepts requests: until finish()
   bool long_wanted_ = false;             // an older long request needs one of long_'s buffers
   bool packs_wait_ = false;              // for the next turn
-  bool held_first_ = true;               // held replies come before requests that wait (K8)
+  bool held_first_ = true;               // held replies come before requests that wait (SERVE-8)
   Nanos turn_started_ = 0;
-  std::atomic<bool> waiting_{false};  // K5
+  std::atomic<bool> waiting_{false};  // SERVE-5
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -3,17 +3,17 @@
 // cell.
 //
 // Invariants:
-//  C1  The processor stores to no cell, because the adapter's atomics would not see the store. The
-//      server changes cells by atomics of the same network. It uses only numbers that an atomic
+//  CELL-1  The processor stores to no cell, because the adapter's atomics would not see the store.
+//      The server changes cells by atomics of the same network. It uses only numbers that an atomic
 //      returned. The one plain load, look(), says which cells have changed. It comes after
 //      catch_up(), an atomic of the server through the same adapter. The completion of that atomic
 //      is written after everything that the adapter wrote to ordinary memory before. So a sweep
 //      sees every result that a client received before the sweep began.
-//  C2  A cell is taken once and belongs to one counter. Cells are never given back.
-//  C3  A cell is sealed before the record that names it is superseded, and before its last number
-//      is used. After the seal no client atomic changes a counter.
-//  C4  A client operation whose result shows no seal was applied to the counter, while the counter
-//      existed.
+//  CELL-2  A cell is taken once and belongs to one counter. Cells are never given back.
+//  CELL-3  A cell is sealed before the record that names it is superseded, and before its last
+//      number is used. After the seal no client atomic changes a counter.
+//  CELL-4  A client operation whose result shows no seal was applied to the counter, while the
+//      counter existed.
 //
 // Thread safety: take, taken, open, own, owner, changed, catch_up: any thread. All other operations
 // that name a cell: under the lock of the counter's pair.

@@ -189,8 +189,8 @@ CounterCells::Swept CounterCells::sweep(bool end) {
   return swept;
 }
 
-// Logs the number that an atomic returned, under the lock of the counter's pair (CC2; C4 of the
-// log).
+// Logs the number that an atomic returned, under the lock of the counter's pair (CELLREC-2; CELL-4
+// of the log).
 Status CounterCells::sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner,
                                bool end) {
   const auto room = log_.try_reserve(owner.key_length, kCounterBytes);

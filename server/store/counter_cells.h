@@ -1,11 +1,11 @@
 // CounterCells: the counters that are in cells, on all networks (cells.h has the cells of one). How
 // numbers get out of cells, and from cells to the log.
 //
-// Invariants, beside C1 to C4 of cells.h:
-//  CC1 A record with `in_cell` names the network and the cell of its number. The number in the
-//      record is that of the opening.
-//  CC2 Numbers reach the log in the order in which the atomics returned them: both happen under the
-//      lock of the counter's pair.
+// Invariants, beside CELL-1 to CELL-4 of cells.h:
+//  CELLREC-1  A record with `in_cell` names the network and the cell of its number. The number in
+//      the record is that of the opening.
+//  CELLREC-2  Numbers reach the log in the order in which the atomics returned them: both happen
+//      under the lock of the counter's pair.
 //
 // Thread safety: add_network and on_first_cell before the first operation. sweep, end_all, in_use,
 // totals: any thread. All operations on one counter: under the lock of its pair. They block for a
@@ -97,7 +97,7 @@ class CounterCells {
   bool has_room(std::uint32_t network, std::int64_t number) const;
   // Takes a cell and begins a counter in it. Nothing: all cells are taken. REQUIRES: has_room().
   Result<std::optional<std::uint32_t>> take(std::uint32_t network, std::int64_t number) const;
-  // Writes the name of a cell into the value of a counter's record, kCellCounterBytes (CC1).
+  // Writes the name of a cell into the value of a counter's record, kCellCounterBytes (CELLREC-1).
   static void name_cell(MutableBytes value, std::uint32_t network, std::uint32_t cell);
   // Records which live record names the cell. Any thread, no lock.
   void own(std::uint32_t network, std::uint32_t cell, const Cells::Owner& owner);

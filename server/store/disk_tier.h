@@ -3,9 +3,9 @@
 // "Larger than memory", has the argument. Without a disk (begin_loading() was not called) every
 // record is in memory.
 //
-// Invariants: REMSEQ-1 and REMSEQ-2 (removal_sequences.h), I3 and I7 (index.h), and
-//  DT1 A key below the loading progress has a slot if its record is on disk only. A slot with the
-//      same bits found before the progress has passed the key belongs to another key.
+// Invariants: REMSEQ-1 and REMSEQ-2 (removal_sequences.h), INDEX-3 and INDEX-7 (index.h), and
+//  TIER-1  A key below the loading progress has a slot if its record is on disk only. A slot with
+//      the same bits found before the progress has passed the key belongs to another key.
 //
 // Thread safety: begin_loading() before the first operation; end_loading() and set_progress(): one
 // thread. Operations that take a Target: under the lock of its pair. All others: any thread.
@@ -70,7 +70,7 @@ class DiskTier {
   bool has_changed_since(KeyHash hash, std::uint64_t as_of) const {
     return removal_sequences_->of(hash) > as_of;
   }
-  // The slot that belongs to this key, if there is one (DT1).
+  // The slot that belongs to this key, if there is one (TIER-1).
   std::optional<Index::Position> own_slot(const Target& at, Bytes key) const;
   // What an evicted record leaves in the index.
   enum class Leaves : std::uint8_t { kSlot, kNothing, kCannotGo };

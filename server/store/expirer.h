@@ -1,9 +1,9 @@
 // Expirer: deletes a key at the time that the server's clock says.
 //
 // Invariants:
-//  EX1 Each record with an expiry in memory has a note, unless there was no memory for the note.
-//      Such a record expires at the next start.
-//  EX2 A note acts only on the record that it was made for: it carries the record's version.
+//  EXPIRY-1  Each record with an expiry in memory has a note, unless there was no memory for the
+//      note. Such a record expires at the next start.
+//  EXPIRY-2  A note acts only on the record that it was made for: it carries the record's version.
 //
 // Thread safety: expire(): one thread. on_earlier_expiry(): before the first operation. All others:
 // any thread.

@@ -60,7 +60,7 @@ bool Growth::is_low(ExtentEntry::Kind kind) const {
                                      : blocks_.free_bytes() < low_data_bytes_;
 }
 
-// At most once (GR2), because a call may wake a thread.
+// At most once (GROWTH-2), because a call may wake a thread.
 void Growth::call_for_memory_if_low() {
   if (called_.load(std::memory_order_relaxed) || !wants_memory()) return;
   if (!called_.exchange(true, std::memory_order_relaxed) && call_) call_();
@@ -90,7 +90,7 @@ std::unexpected<Error> Growth::no_room(ExtentEntry::Kind kind) {
 }
 
 // Random keys are separated by a split, at once or when memory is added. Keys chosen to collide are
-// not (GR3).
+// not (GROWTH-3).
 std::unexpected<Error> Growth::pair_is_crowded(KeyHash hash) {
   const Segments& segments = memory_.segments();
   const Segment segment = segments.route(hash);

@@ -2,10 +2,11 @@
 // memory is added, when the evictor runs, and which error an operation without space returns.
 //
 // Invariants:
-//  GR1 A segment is split only under all its pair locks, and only by a thread that holds no other.
-//  GR2 The growth callback runs at most once until grow() returns without an error.
-//  GR3 Keys that were chosen to collide do not make the index grow to its limit: a full pair asks
-//      for memory only while its segment has enough stashed keys to be split.
+//  GROWTH-1  A segment is split only under all its pair locks, and only by a thread that holds no
+//      other.
+//  GROWTH-2  The growth callback runs at most once until grow() returns without an error.
+//  GROWTH-3  Keys that were chosen to collide do not make the index grow to its limit: a full pair
+//      asks for memory only while its segment has enough stashed keys to be split.
 //
 // Thread safety: grow(): one thread. on_low_memory(): before the first operation. All others: any
 // thread. split_if_crowded() takes locks; the others take none but the allocator's.
@@ -36,7 +37,7 @@ class Growth {
   // an extent was added. Errors come from the memory's source; the next call retries.
   Result<bool> grow();
   // Sets a callback for wants_memory() becoming true. It runs in any thread, inside an operation
-  // (GR2).
+  // (GROWTH-2).
   void on_low_memory(std::function<void()> call) { call_ = std::move(call); }
 
   // ---- for the operations on keys

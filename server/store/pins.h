@@ -9,9 +9,9 @@
 // stripe move for at most half of the time.
 //
 // Invariants:
-//  P1  A word counts only within kPinWindowMs of its tick (layout.h, pin_counts).
-//  P2  A stripe that is pinned without a pause counts as pinned for kPinLimitMs, then as not pinned
-//      for the same time.
+//  PIN-1  A word counts only within kPinWindowMs of its tick (layout.h, pin_counts).
+//  PIN-2  A stripe that is pinned without a pause counts as pinned for kPinLimitMs, then as not
+//      pinned for the same time.
 //
 // Thread safety: add_words before the first operation; pinned: any thread.
 #pragma once

@@ -180,7 +180,7 @@ Status RecordStore::check_put(const Target& target, const PutOptions& options) c
 Result<PutResult> RecordStore::put(Bytes key, Bytes value, const PutOptions& options) {
   RecordFields fields = fields_for(key, options);
   fields.value = value;
-  // Acquires everything that could fail before anything is published (S4).
+  // Acquires everything that could fail before anything is published (STORE-4).
   RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(key.size(), value.size()));
   const auto prepare = [&](const Target& at) -> Result<Plan> {
     RKV_RETURN_IF_ERROR(check_put(at, options));

@@ -3,7 +3,7 @@
 // that clients READ keeps the order of steps that makes one-sided reads correct (DESIGN.md,
 // "Writing").
 //
-// Invariants: S1 to S6 of DESIGN.md.
+// Invariants: STORE-1 to STORE-6 of DESIGN.md.
 //
 // Thread safety: all operations from any thread. Each holds the lock of one group pair while it
 // changes anything. Operations that take a Target: under the lock of its pair. No operation blocks
@@ -94,7 +94,7 @@ class RecordStore {
   // ---- steps of a write, for the classes that write records of other kinds
 
   // Everything a write needs and could fail to get. Complete before the commit sequence is taken;
-  // after that nothing fails (S4).
+  // after that nothing fails (STORE-4).
   struct Plan {
     bool in_place = false;
     Location block = {};           // of the new record; in place: of the present one
@@ -103,7 +103,7 @@ class RecordStore {
     bool value_is_there = false;  // a large value, already in the block
     bool only_logged = false;     // the record does not change: a counter in a cell
   };
-  // Whether a write may still begin (S6). REQUIRES: its pair's lock, so that nothing waits
+  // Whether a write may still begin (STORE-6). REQUIRES: its pair's lock, so that nothing waits
   // afterwards.
   Status check_time(Nanos begin_by) const {
     if (begin_by == kAnyTime || clock_.now() <= begin_by) [[likely]]

@@ -6,8 +6,10 @@
 //   if (at.found) use(table.record_at(at.found->slot.location()));
 //
 // Invariants, true whenever the pair's lock is free:
-//  RT1 Each slot of a record in memory leads to one live record, and each live record has one slot.
-//  RT2 A block belongs to one record, or to the operation that allocated it, or to the allocator.
+//  TABLE-1  Each slot of a record in memory leads to one live record, and each live record has one
+//      slot.
+//  TABLE-2  A block belongs to one record, or to the operation that allocated it, or to the
+//      allocator.
 //
 // Thread safety: record_at, version_at, supersede, erase and target under the lock of the key's
 // pair (Locked). All others from any thread.
@@ -66,7 +68,7 @@ class RecordTable {
         home = table.memory_.home(hash);
         stripe_ = &table.locks_.of(home);
         guard_ = std::unique_lock(stripe_->mutex);
-        if (table.memory_.home(hash) == home) return;  // (D1)
+        if (table.memory_.home(hash) == home) return;  // (SEGMENT-1)
         guard_.unlock();                               // the segment was split meanwhile
       }
     }
@@ -99,8 +101,8 @@ class RecordTable {
   }
   // Removes the record and its slot. The caller logs the removal and releases the block.
   void erase(const Target& target);
-  // Frees the block of a record. REQUIRES: no slot leads to the record and it is not live (S5), so
-  // only the caller uses the block.
+  // Frees the block of a record. REQUIRES: no slot leads to the record and it is not live
+  // (STORE-5), so only the caller uses the block.
   void release(Slot gone);
 
   // ---- iteration over all pairs

@@ -34,7 +34,7 @@ std::string StoreCheck::check_slot(const RecordTable::Pair& pair, GroupPlace hom
     const GroupHeader header = GroupHeader::decode(table_.memory().group(pair.even)->header);
     return header.covers(RecordTable::hash_of_prefix(slot.prefix()))
                ? ""
-               : "marked as on disk, but the hash belongs to another segment (I6)";
+               : "marked as on disk, but the hash belongs to another segment (INDEX-6)";
   }
   const Location at = slot.location();
   const StoreMemory::Extent& extent = table_.memory().extent(at.extent());
@@ -77,7 +77,7 @@ std::string StoreCheck::check_pair(const RecordTable::Pair& pair) {
   const auto text_of = [](Bytes key) { return as_text(key); };
   std::ranges::sort(keys_, {}, text_of);
   if (std::ranges::adjacent_find(keys_, {}, text_of) != keys_.end())
-    return fmt::format("group {}: a key has two records (S1)", pair.even.number);
+    return fmt::format("group {}: a key has two records (STORE-1)", pair.even.number);
   return {};
 }
 

@@ -1,6 +1,6 @@
-// StoreCheck: checks the memory of a store at rest. Checked: the index keeps its invariants (I1 to
-// I6, I8). Each slot leads to a live record of a key that belongs there, and to a block of the
-// record's length. No two records share a unit. The counters match.
+// StoreCheck: checks the memory of a store at rest. Checked: the index keeps its invariants
+// (INDEX-1 to INDEX-6, INDEX-8). Each slot leads to a live record of a key that belongs there, and
+// to a block of the record's length. No two records share a unit. The counters match.
 //
 //   const std::string wrong = StoreCheck(table, disk.in_use()).run();
 //

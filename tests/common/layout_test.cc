@@ -48,7 +48,7 @@ TEST(Record, ProvesEpochAndLocation) {
   EXPECT_FALSE(decode_record(bytes, kEpoch, Location::of(6, 1234)));
 }
 
-// L3: one 8-byte store changes the state, from live to each other state.
+// LAYOUT-3: one 8-byte store changes the state, from live to each other state.
 TEST(Record, StateIsOneXorOnTheChecksumWord) {
   const Location location = Location::of(0, 1);
   auto bytes = make_record("k", "v", RecordState::kLive, location);
@@ -56,7 +56,8 @@ TEST(Record, StateIsOneXorOnTheChecksumWord) {
   EXPECT_EQ(decode_record(bytes, kEpoch, location)->state, RecordState::kSuperseded);
 }
 
-// L4: every mixture of bytes of two states' checksum words, apart from the two themselves, fails.
+// LAYOUT-4: every mixture of bytes of two states' checksum words, apart from the two themselves,
+// fails.
 TEST(Record, AStateWordTornAtAnyByteIsNoState) {
   const Location location = Location::of(1, 2);
   const RecordState states[] = {RecordState::kLive, RecordState::kSuperseded,

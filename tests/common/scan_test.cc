@@ -234,7 +234,7 @@ RC_GTEST_PROP(ScanPageBytes, AreTakenOrRefused,
   RC_ASSERT(writer.add({.key = as_bytes("b"), .value = as_bytes("value")}));
   auto page = std::move(writer).finish(true);
   RC_ASSERT(decode_scan_page(page, false).has_value());
-  RC_ASSERT(!decode_scan_page(page, true));  // (N1)
+  RC_ASSERT(!decode_scan_page(page, true));  // (SCAN-1)
   for (std::size_t length = 0; length < page.size(); ++length)
     RC_ASSERT(!decode_scan_page(Bytes(page).first(length), false));
   for (std::size_t i = 0; i < noise.size(); ++i)

@@ -290,7 +290,7 @@ RC_GTEST_PROP(Response, RoundTrips,
   RC_ASSERT(!decode_response(out));
 }
 
-// W1: what has no meaning yet is refused, so that it can be given one.
+// WIRE-1: what has no meaning yet is refused, so that it can be given one.
 TEST(Reserved, BytesAreRefusedEverywhere) {
   std::vector<std::byte> request(kConnectRequestBytes);
   encode(ConnectRequest{.credits_wanted = 1}, request);

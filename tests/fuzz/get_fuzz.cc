@@ -271,13 +271,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         machine.give_value_buffer(value, kValueKey);
         break;
       case Next::kFound:
-        RKV_CHECK(server.has_given(machine.version(), machine.value()), "a value of nobody's (G1)");
+        RKV_CHECK(server.has_given(machine.version(), machine.value()),
+                  "a value of nobody's (GET-1)");
         return 0;
       case Next::kMissing:
-        RKV_CHECK(server.group_verified(), "a miss that no group proves (G3)");
+        RKV_CHECK(server.group_verified(), "a miss that no group proves (GET-3)");
         return 0;
       case Next::kTwoSided:
-        RKV_CHECK(machine.counts().reads <= GetMachine::kMaxReads, "G8");
+        RKV_CHECK(machine.counts().reads <= GetMachine::kMaxReads, "GET-8");
         return 0;
     }
     next = machine.step();

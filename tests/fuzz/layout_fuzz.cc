@@ -1,6 +1,6 @@
 // What a client READs (common/layout.h, client/get/remote_map.h): records by three decoders that
-// must agree, and a map that hands out no address beside the extents (M1). Checksums are put right
-// where the input says so; otherwise none of it would be looked at.
+// must agree, and a map that hands out no address beside the extents (MEMORY-1). Checksums are put
+// right where the input says so; otherwise none of it would be looked at.
 #include <array>
 #include <cstring>
 #include <vector>
@@ -89,7 +89,7 @@ void expect_granted(const client::Lookup& found, std::uint64_t length,
   RKV_CHECK(offset + length <= std::uint64_t{entry.units} * kUnitBytes &&
                 found.range.address >= entry.address && entry.address != 0 &&
                 found.range.address + length >= found.range.address,
-            "an address beside its extent (M1)");
+            "an address beside its extent (MEMORY-1)");
 }
 
 void map(Input& input) {

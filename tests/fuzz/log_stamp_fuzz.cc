@@ -57,6 +57,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string block(std::string(LogReader::kHeaderBytes, '\x04') + text.substr(at, body));
     finder.add(rkv::as_bytes(block));
   }
-  RKV_CHECK(finder.highest() == highest_in(text), "a stamp was missed or made up (Z2)");
+  RKV_CHECK(finder.highest() == highest_in(text), "a stamp was missed or made up (STAMP-2)");
   return 0;
 }

@@ -1,5 +1,5 @@
-// Tokens of scans (common/scan.h): a token is that of one scan and one key (N2), and what follows
-// it lies strictly behind its key (N3).
+// Tokens of scans (common/scan.h): a token is that of one scan and one key (SCAN-2), and what
+// follows it lies strictly behind its key (SCAN-3).
 #include <string>
 #include <vector>
 
@@ -28,10 +28,10 @@ void expect_continues(const ScanQuery& query, std::string_view key) {
   const auto decoded = rkv::decode_scan_query(bytes);
   if (!decoded) return;  // bounds that leave nothing
   const rkv::KeyRange range = rkv::range_of(*decoded);
-  RKV_CHECK(!range.holds(key), "a key comes twice (N3)");
+  RKV_CHECK(!range.holds(key), "a key comes twice (SCAN-3)");
   RKV_CHECK(query.reverse ? (range.is_empty() || !range.upper || *range.upper <= key)
                           : (range.is_empty() || range.lower > key),
-            "the next page begins before the token (N3)");
+            "the next page begins before the token (SCAN-3)");
 }
 
 }  // namespace
@@ -53,7 +53,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const bool differs =
         !fuzz::same(other.prefix, query.prefix) || !fuzz::same(other.end, query.end);
     const std::string token = scan_token(query, as_text(key));
-    RKV_CHECK(!differs || !key_of_token(other, as_bytes(token)), "a token of another scan (N2)");
+    RKV_CHECK(!differs || !key_of_token(other, as_bytes(token)),
+              "a token of another scan (SCAN-2)");
     return 0;
   }
   const fuzz::Exact exact(input.rest());

@@ -1,5 +1,6 @@
 // Messages and the private data of connections (common/wire.h): nothing is accepted but what an
-// encoder makes (W1), and what is accepted is within its limits. The first byte chooses a decoder.
+// encoder makes (WIRE-1), and what is accepted is within its limits. The first byte chooses a
+// decoder.
 #include "common/pack.h"
 #include "common/scan.h"
 #include "common/wire.h"

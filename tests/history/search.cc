@@ -261,7 +261,7 @@ void Search::push(Configuration next, std::size_t layer) {
   layers_[layer].push_back(next);
 }
 
-// S2.
+// SEARCH-2.
 void Search::settle(Configuration& configuration) const {
   for (const std::size_t slot : answered_) {
     if (!pure_mask_.has(slot) || configuration.happened.has(slot)) continue;
@@ -282,7 +282,7 @@ bool Search::too_late(const Configuration& before, const Step& step) const {
   });
 }
 
-// S3.
+// SEARCH-3.
 bool Search::a_twin_first(const Configuration& before, std::size_t slot) const {
   const Step& mine = steps_[step_in_[slot]];
   return std::ranges::any_of(optional_, [&](std::size_t other) {
@@ -309,7 +309,7 @@ void Search::start_anew() {
   known_count_ = 0;
 }
 
-// S1. Configurations with fewer optional operations come first, so a new configuration seldom
+// SEARCH-1. Configurations with fewer optional operations come first, so a new configuration seldom
 //     dominates an older one; where it does, both stay.
 bool Search::is_new(const Configuration& configuration) {
   std::vector<SlotSet>& known = known_[configuration.state];

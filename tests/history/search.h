@@ -8,12 +8,12 @@
 // Then each configuration without it is continued by every operation that can come next.
 //
 // Invariants:
-//   S1. A configuration is dropped only in favour of another with the same state. In that one the
-//       same answered writes have happened, the same or more reads, and the same or fewer writes
-//       without an answer. So every continuation of the dropped one is a continuation of the other.
-//       ("Reads" are all operations that change nothing.)
-//   S2. A read whose answer fits the state happens at once (by S1).
-//   S3. Of two operations without an answer and with the same effect, the one that ends first
+//   SEARCH-1  A configuration is dropped only in favour of another with the same state. In that one
+//       the same answered writes have happened, the same or more reads, and the same or fewer
+//       writes without an answer. So every continuation of the dropped one is a continuation of the
+//       other. ("Reads" are all operations that change nothing.)
+//   SEARCH-2  A read whose answer fits the state happens at once (by SEARCH-1).
+//   SEARCH-3  Of two operations without an answer and with the same effect, the one that ends first
 //       happens first.
 //
 // Thread safety: none.

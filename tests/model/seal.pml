@@ -2,7 +2,7 @@
  *
  * Mirrors the rule for counter cells (design: words that clients change): clients FETCH_AND_ADD or
  * CMP_AND_SWP a cell; DELETE and overwrite seal it first, by a FETCH_AND_ADD of its high bit from the
- * adapter's side (server/store/cells.h, C1 to C4).
+ * adapter's side (server/store/cells.h, CELL-1 to CELL-4).
  *
  * Modelled: a cell, clients that know it from any time in the past, the server that ends the counter
  * and carries its last value on (an overwrite by a two-sided counter, the strictest end). What

@@ -6,10 +6,10 @@
 //
 // Each page is judged by the operations that were done before its request and those that began
 // before its arrival:
-//   J1. Keys rise strictly, and are greater than those of the pages before.
-//   J2. Every key was written by some writer. Its number was begun, and is not older than one that
-//       was done before the request.
-//   J3. No key within the page's range is missing that was present all the time.
+//   JUDGE-1  Keys rise strictly, and are greater than those of the pages before.
+//   JUDGE-2  Every key was written by some writer. Its number was begun, and is not older than one
+//       that was done before the request.
+//   JUDGE-3  No key within the page's range is missing that was present all the time.
 #pragma once
 
 #include <fmt/format.h>

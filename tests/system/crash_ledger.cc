@@ -43,8 +43,8 @@ void CrashLedger::end(std::size_t key, Outcome outcome, std::uint64_t version) {
   of.writes.back().version = version;
   if (outcome != Outcome::kDone) return;
   if (version <= of.highest_version) {
-    broken(key, fmt::format("a write got version {} after {} had been seen (Z4)", show(version),
-                            show(of.highest_version)));
+    broken(key, fmt::format("a write got version {} after {} had been seen (LEDGER-4)",
+                            show(version), show(of.highest_version)));
   }
   of.highest_version = std::max(of.highest_version, version);
 }
@@ -56,7 +56,7 @@ void CrashLedger::told_durable(std::size_t key, std::string_view value, std::uin
       slash == std::string_view::npos ? 0 : std::strtoull(value.data() + slash + 1, nullptr, 10);
   const std::lock_guard lock(mutex_);
   if (number == 0) {
-    broken_.push_back(fmt::format("key {}: a GET returned {:.40} (Z1)", key, value));
+    broken_.push_back(fmt::format("key {}: a GET returned {:.40} (LEDGER-1)", key, value));
     return;
   }
   claims_.push_back({.key = key, .number = number, .version = version});
@@ -90,7 +90,7 @@ std::size_t CrashLedger::floor_of(std::size_t key) {
     if (claim.key != key) continue;
     const auto write = std::ranges::find(writes, claim.number, &Write::number);
     if (write == writes.end()) {
-      broken(key, fmt::format("a GET returned write {} ({}), {} (Z5)", claim.number,
+      broken(key, fmt::format("a GET returned write {} ({}), {} (LEDGER-5)", claim.number,
                               show(claim.version), describe_before(key, claim.number)));
     } else {
       floor = std::max(floor, static_cast<std::size_t>(write - writes.begin()));
@@ -105,21 +105,21 @@ std::optional<std::size_t> CrashLedger::value_state(std::size_t key, const Shown
     return (one.length != 0 || one.number == 0) && *shown.value == value_of(key, one);
   });
   if (write == writes.end() || write->number == 0) {
-    broken(key, fmt::format("shows {:.40}..., which is none of its {} writes (Z1)", *shown.value,
-                            writes.size()));
+    broken(key, fmt::format("shows {:.40}..., which is none of its {} writes (LEDGER-1)",
+                            *shown.value, writes.size()));
     return std::nullopt;
   }
   const auto at = static_cast<std::size_t>(write - writes.begin());
   if (write->outcome == Outcome::kRefused) {
-    broken(key, fmt::format("shows write {}, which was refused (Z1)", write->number));
+    broken(key, fmt::format("shows write {}, which was refused (LEDGER-1)", write->number));
   }
   if (write->version != 0 && write->version != shown.version) {
-    broken(key, fmt::format("shows write {} with version {} instead of {} (Z1)", write->number,
-                            show(shown.version), show(write->version)));
+    broken(key, fmt::format("shows write {} with version {} instead of {} (LEDGER-1)",
+                            write->number, show(shown.version), show(write->version)));
   }
   if (const std::size_t floor = floor_of(key); at < floor) {
-    broken(key, fmt::format("shows write {} although write {} ({}) was durable (Z2)", write->number,
-                            writes[floor].number, show(writes[floor].version)));
+    broken(key, fmt::format("shows write {} although write {} ({}) was durable (LEDGER-2)",
+                            write->number, writes[floor].number, show(writes[floor].version)));
   }
   return at;
 }
@@ -130,7 +130,7 @@ std::optional<std::size_t> CrashLedger::missing_state(std::size_t key) {
   for (std::size_t i = writes.size(); i-- > floor;) {
     if (writes[i].length == 0 && writes[i].outcome != Outcome::kRefused) return i;
   }
-  broken(key, fmt::format("is missing although write {} ({}) was durable (Z2)",
+  broken(key, fmt::format("is missing although write {} ({}) was durable (LEDGER-2)",
                           writes[floor].number, show(writes[floor].version)));
   return std::nullopt;
 }
@@ -148,8 +148,8 @@ void CrashLedger::check_prefix(const std::vector<std::optional<std::size_t>>& st
       const Write& write = writes[i];
       const bool known = write.outcome == Outcome::kDone && Version{write.version}.boot() == boot;
       if (!known || write.version > survived) continue;
-      broken(key, fmt::format("lost write {} ({}) although {} has survived (Z3)", write.number,
-                              show(write.version), show(survived)));
+      broken(key, fmt::format("lost write {} ({}) although {} has survived (LEDGER-3)",
+                              write.number, show(write.version), show(survived)));
     }
   }
 }

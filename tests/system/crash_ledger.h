@@ -4,15 +4,16 @@
 // Each key is written by one thread, one write at a time, so the order of its writes is known. A
 // kill leaves of each key the state after some write of it:
 //
-//  Z1  the value is one that was written to this key, whole, and was not refused; with the version
-//      that its write was answered;
-//  Z2  not older than the last write that was acknowledged as `wal` or `sync` (a kill spares what
-//      the operating system has), nor than any version that a GET reported so durable;
-//  Z3  all keys together are a prefix of the commit order: where a write has survived, no write
-//      with a lower version is missing;
-//  Z5  what the last restart did not show, when all who had written before it had ended, never
-//      comes back: a write that its caller has given up is not begun afterwards;
-//  Z4  versions never go back: a write's version is above all that its key had before, lost or not.
+//  LEDGER-1  the value is one that was written to this key, whole, and was not refused; with the
+//      version that its write was answered;
+//  LEDGER-2  not older than the last write that was acknowledged as `wal` or `sync` (a kill spares
+//      what the operating system has), nor than any version that a GET reported so durable;
+//  LEDGER-3  all keys together are a prefix of the commit order: where a write has survived, no
+//      write with a lower version is missing;
+//  LEDGER-5  what the last restart did not show, when all who had written before it had ended,
+//      never comes back: a write that its caller has given up is not begun afterwards;
+//  LEDGER-4  versions never go back: a write's version is above all that its key had before, lost
+//      or not.
 //
 // Thread safety: begin and end of one key by one thread; told_durable() from any thread; the rest
 // by one thread while no other is at work.

@@ -51,8 +51,8 @@ TEST_F(CrashLedgerTest, WhatARestartDidNotShowNeverComesBack) {
     EXPECT_THAT(check({}), IsEmpty());
     ledger_.go_on_from({{}, {}});
     ledger_.told_durable(0, lost, version(1));
-    EXPECT_THAT(check({}), Contains(HasSubstr("(Z5)")));
-    EXPECT_THAT(check(of(lost, 1)), Contains(HasSubstr("(Z1)")));
+    EXPECT_THAT(check({}), Contains(HasSubstr("(LEDGER-5)")));
+    EXPECT_THAT(check(of(lost, 1)), Contains(HasSubstr("(LEDGER-1)")));
     ledger_.go_on_from({{}, {}});
   }
 }
@@ -69,7 +69,7 @@ TEST_F(CrashLedgerTest, ADurableWriteMayNotBeLost) {
     put(0, at);
     const std::string durable = put(0, at + 1, level);
     const std::string later = put(0, at + 2);
-    EXPECT_THAT(check({}), ElementsAre(HasSubstr("Z2")));
+    EXPECT_THAT(check({}), ElementsAre(HasSubstr("LEDGER-2")));
     EXPECT_THAT(check(of(durable, at + 1)), IsEmpty());
     EXPECT_THAT(check(of(later, at + 2)), IsEmpty());
   }
@@ -78,14 +78,14 @@ TEST_F(CrashLedgerTest, ADurableWriteMayNotBeLost) {
 TEST_F(CrashLedgerTest, AnOlderValueThanADurableOneIsCaught) {
   const std::string old = put(0, 1, Durability::kSync);
   put(0, 2, Durability::kWal);
-  EXPECT_THAT(check(of(old, 1)), ElementsAre(HasSubstr("Z2")));
+  EXPECT_THAT(check(of(old, 1)), ElementsAre(HasSubstr("LEDGER-2")));
 }
 
 TEST_F(CrashLedgerTest, ADurableRemovalMayNotBeUndone) {
   const std::string old = put(0, 1, Durability::kSync);
   remove(0, 2, Durability::kSync);
   EXPECT_THAT(check({}), IsEmpty());
-  EXPECT_THAT(check(of(old, 1)), ElementsAre(HasSubstr("Z2")));
+  EXPECT_THAT(check(of(old, 1)), ElementsAre(HasSubstr("LEDGER-2")));
   remove(1, 3);
   const std::string again = put(1, 4, Durability::kWal);
   EXPECT_THAT(check({}, {}), ElementsAre(HasSubstr("key 1: is missing")));
@@ -103,19 +103,19 @@ TEST_F(CrashLedgerTest, AWriteOfUnknownOutcomeMayBeThere) {
 
 TEST_F(CrashLedgerTest, WhatWasNeverWrittenIsCaught) {
   const std::string refused = put(0, 0, Durability::kSync, Outcome::kRefused);
-  EXPECT_THAT(check(of(refused, 1)), ElementsAre(HasSubstr("Z1")));
+  EXPECT_THAT(check(of(refused, 1)), ElementsAre(HasSubstr("LEDGER-1")));
   const std::string whole = put(0, 1);
-  EXPECT_THAT(check(of(whole + "x", 1)), ElementsAre(HasSubstr("Z1")));
-  EXPECT_THAT(check(of(whole.substr(1), 1)), ElementsAre(HasSubstr("Z1")));
-  EXPECT_THAT(check(of("0/0/", 1)), ElementsAre(HasSubstr("Z1")));
+  EXPECT_THAT(check(of(whole + "x", 1)), ElementsAre(HasSubstr("LEDGER-1")));
+  EXPECT_THAT(check(of(whole.substr(1), 1)), ElementsAre(HasSubstr("LEDGER-1")));
+  EXPECT_THAT(check(of("0/0/", 1)), ElementsAre(HasSubstr("LEDGER-1")));
   EXPECT_THAT(check({}, of(whole, 1)), Contains(HasSubstr("key 1: shows"))) << "another key's";
-  EXPECT_THAT(check(of(whole, 2)), ElementsAre(HasSubstr("Z1"))) << "another version";
+  EXPECT_THAT(check(of(whole, 2)), ElementsAre(HasSubstr("LEDGER-1"))) << "another version";
 }
 
 TEST_F(CrashLedgerTest, AHoleInTheCommitOrderIsCaught) {
   const std::string first = put(0, 1);
   const std::string later = put(1, 2);
-  EXPECT_THAT(check({}, of(later, 2)), ElementsAre(HasSubstr("Z3")));
+  EXPECT_THAT(check({}, of(later, 2)), ElementsAre(HasSubstr("LEDGER-3")));
   EXPECT_THAT(check(of(first, 1)), IsEmpty());
   EXPECT_THAT(check(of(first, 1), of(later, 2)), IsEmpty());
 }
@@ -125,15 +125,15 @@ TEST_F(CrashLedgerTest, WhatAGetWasToldIsDurableMayNotBeLost) {
   const std::string second = put(0, 2);
   ledger_.told_durable(0, second, version(2));
   EXPECT_THAT(check(of(second, 2)), IsEmpty());
-  EXPECT_THAT(check(of(first, 1)), ElementsAre(HasSubstr("Z2")));
-  EXPECT_THAT(check({}), ElementsAre(HasSubstr("Z2")));
+  EXPECT_THAT(check(of(first, 1)), ElementsAre(HasSubstr("LEDGER-2")));
+  EXPECT_THAT(check({}), ElementsAre(HasSubstr("LEDGER-2")));
 }
 
 TEST_F(CrashLedgerTest, VersionsThatGoBackAreCaught) {
   put(0, 5);
   put(0, 4);
   const auto broken = check({});
-  EXPECT_THAT(broken, ElementsAre(HasSubstr("Z4")));
+  EXPECT_THAT(broken, ElementsAre(HasSubstr("LEDGER-4")));
 }
 
 TEST_F(CrashLedgerTest, WhatARestartShowedIsWhatTheNextMustKeep) {
@@ -141,10 +141,10 @@ TEST_F(CrashLedgerTest, WhatARestartShowedIsWhatTheNextMustKeep) {
   put(0, 2);
   ledger_.go_on_from({of(first, 1), {}});
   EXPECT_THAT(ledger_.check({of(first, 1), {}}, kBoot + 1), IsEmpty());
-  EXPECT_THAT(ledger_.check({{}, {}}, kBoot + 1), ElementsAre(HasSubstr("Z2")));
+  EXPECT_THAT(ledger_.check({{}, {}}, kBoot + 1), ElementsAre(HasSubstr("LEDGER-2")));
   ledger_.begin(0, 20, Durability::kMemory);
   ledger_.end(0, Outcome::kDone, version(2));
-  EXPECT_THAT(ledger_.check({of(first, 1), {}}, kBoot + 1), ElementsAre(HasSubstr("Z4")))
+  EXPECT_THAT(ledger_.check({of(first, 1), {}}, kBoot + 1), ElementsAre(HasSubstr("LEDGER-4")))
       << "a version that was lost is not given again";
 }
 

@@ -1,6 +1,6 @@
 // A server killed with SIGKILL at random instants under a mixed load, again and again over one data
-// directory, judged by the ledgers (crash_ledger.h, Z1-Z5; cell_ledger.h). RKV_CRASH_ROUNDS says
-// how often.
+// directory, judged by the ledgers (crash_ledger.h, LEDGER-1 to LEDGER-5; cell_ledger.h).
+// RKV_CRASH_ROUNDS says how often.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Style that a machine can see, as a test: include direction, where foreign headers may appear,
 // line and function lengths, left-over marks, dead files, Markdown links, a README in every
-// directory, phrases that a reader must read twice. Runs from the repository's root.
+// directory, phrases that a reader must read twice, tags of invariants. Runs from the repository's
+// root.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -349,6 +350,127 @@ TEST_F(Tidy, SentencesAreReadOnce) {
                           << found->instead << "\"";
     }
   }
+}
+
+// ---- tags of invariants, such as WIRE-1
+
+bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_word(char c) {
+  return is_upper(c) || is_digit(c) || (c >= 'a' && c <= 'z') || c == '_';
+}
+
+// Returns the words of a line that are `least` to `most` capital letters, `between`, and one or two
+// digits.
+std::vector<std::string> marked_words(std::string_view line, std::size_t least, std::size_t most,
+                                      std::string_view between) {
+  std::vector<std::string> found;
+  for (std::size_t begin = 0; begin < line.size(); ++begin) {
+    if (begin != 0 && (is_word(line[begin - 1]) || line[begin - 1] == '-')) continue;
+    std::size_t at = begin;
+    while (at < line.size() && is_upper(line[at]))
+      ++at;
+    if (at - begin < least || at - begin > most || !line.substr(at).starts_with(between)) continue;
+    at += between.size();
+    const std::size_t number = at;
+    while (at < line.size() && is_digit(line[at]))
+      ++at;
+    const bool ends = at == line.size() || (!is_word(line[at]) && line[at] != '-');
+    if (at - number < 1 || at - number > 2 || !ends) continue;
+    found.emplace_back(line.substr(begin, at - begin));
+  }
+  return found;
+}
+
+// Words of other fields that look like tags.
+const std::set<std::string> no_tags = {"UTF-8", "EUI-64"};
+const std::set<std::string> no_old_tags = {"L2", "V2", "LZ4", "A17"};
+
+std::vector<std::string> tags_in(std::string_view line) {
+  std::vector<std::string> tags = marked_words(line, 2, 12, "-");
+  std::erase_if(tags, [](const std::string& tag) { return no_tags.contains(tag); });
+  return tags;
+}
+
+// A letter or two and a number have meant several things at once.
+std::vector<std::string> old_tags_in(std::string_view line) {
+  std::vector<std::string> tags = marked_words(line, 1, 2, "");
+  std::erase_if(tags, [](const std::string& tag) { return no_old_tags.contains(tag); });
+  return tags;
+}
+
+std::string_view comment_of(std::string_view line) {
+  const std::size_t begin = line.find("//");
+  return begin == std::string_view::npos ? std::string_view() : line.substr(begin);
+}
+
+// Returns the tag that a line defines: in a comment it comes first, with two spaces behind it; in a
+// page it is bold. Tests only use tags, unless they are headers.
+std::optional<std::string> defined_in(const std::string& path, std::string_view line) {
+  if (path.starts_with("tests/") && path.ends_with(".cc")) return std::nullopt;
+  for (const std::string& tag : tags_in(line)) {
+    const std::size_t at = line.find(tag);
+    if (path.ends_with(".md")) {
+      if (line.substr(0, at).ends_with("**") && line.substr(at + tag.size()).starts_with("**"))
+        return tag;
+      continue;
+    }
+    std::string_view before = line.substr(0, at);
+    before = before.substr(0, before.find_last_not_of(' ') + 1);
+    const bool first = before.ends_with("//") || before.ends_with("Invariants:");
+    if (first && line.substr(at + tag.size()).starts_with("  ")) return tag;
+  }
+  return std::nullopt;
+}
+
+// What is wrong with the tags of these files; empty: nothing.
+std::vector<std::string> wrong_tags(const std::vector<File>& files) {
+  std::vector<std::string> wrong;
+  std::map<std::string, std::string> defined;
+  std::map<std::string, std::string> used;
+  for (const File& file : files) {
+    const bool page = file.path.ends_with(".md") || file.path.ends_with(".pml");
+    if (!(file.is_cpp() || page) || file.path == "tests/tidy/tidy_test.cc") continue;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      const std::string where = file.path + ":" + std::to_string(i + 1);
+      for (const std::string& tag : old_tags_in(page ? line : comment_of(line)))
+        wrong.push_back(where + ": " + tag + " is no longer a tag: write a word and a number");
+      for (const std::string& tag : tags_in(line))
+        used.emplace(tag, where);
+      const auto tag = defined_in(file.path, line);
+      if (!tag) continue;
+      const auto [before, is_new] = defined.emplace(*tag, where);
+      if (!is_new) wrong.push_back(where + ": " + *tag + " is defined in " + before->second);
+    }
+  }
+  for (const auto& [tag, where] : used)
+    if (!defined.contains(tag)) wrong.push_back(where + ": " + tag + " is defined nowhere");
+  return wrong;
+}
+
+TEST_F(Tidy, TagsOfInvariantsAreDefinedOnce) {
+  for (const std::string& wrong : wrong_tags(*files))
+    ADD_FAILURE() << wrong;
+}
+
+TEST(TidyCanary, WrongTagsAreSeen) {
+  const auto count = [](const std::vector<std::string>& lines) {
+    return wrong_tags({{.path = "common/a.h", .lines = lines},
+                       {.path = "tests/a_test.cc", .lines = {"//  PAGE-1  is tested here."}},
+                       {.path = "server/PAGE.md", .lines = {"- **PAGE-1** Text (PAGE-1)."}}})
+        .size();
+  };
+  EXPECT_EQ(count({}), 0U);
+  EXPECT_EQ(count({"//  HEAD-1  A text.", "f();  // (HEAD-1, PAGE-1)", "x = K3 + -O1;"}), 0U);
+  EXPECT_EQ(count({"//  PAGE-1  A text."}), 1U) << "defined twice";
+  EXPECT_EQ(count({"// As HEAD-2 says."}), 1U) << "defined nowhere";
+  EXPECT_EQ(count({"f();  // (K3)"}), 1U) << "an old tag";
+  EXPECT_EQ(count({"// CC2: text, of UTF-8, as L2 of -O2."}), 1U) << "an old tag";
 }
 
 // The checks above would see a violation: each pattern is tried on a line that offends.

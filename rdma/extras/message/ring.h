@@ -9,15 +9,15 @@
 // is at most 2^30 bytes, so a difference of positions is never ambiguous.
 //
 // Invariants:
-//   RING-1. A place is reused only when the peer has freed it and the completion of the WRITE into
+//   RING-1  A place is reused only when the peer has freed it and the completion of the WRITE into
 //       it is reaped. The first protects the peer's reader, the second the source bytes, which the
 //       device may send again.
-//   RING-2. At most `slots` records are sent and not freed, and at most `slots` WRITEs are not
+//   RING-2  At most `slots` records are sent and not freed, and at most `slots` WRITEs are not
 //       reaped.
-//   RING-3. The receiver frees up to a position: the end of the last record of an unbroken run of
+//   RING-3  The receiver frees up to a position: the end of the last record of an unbroken run of
 //       released records. A count would be wrong after a release out of order.
-//   RING-4. An impossible doorbell or credit of the peer is refused and changes nothing.
-//   RING-5. The receiver reports in time: the freed and unreported space is less than a quarter of
+//   RING-4  An impossible doorbell or credit of the peer is refused and changes nothing.
+//   RING-5  The receiver reports in time: the freed and unreported space is less than a quarter of
 //       the ring and less than a quarter of the slots (at least 1). With records of at most a
 //       quarter of the ring, a sender whose peer holds nothing can always send: padding and record
 //       take less than half of the ring, and three quarters are known to be free.

@@ -132,7 +132,7 @@ TEST_F(BackupsTest, FailWithTheDiskAndWithTheServersEnd) {
   const auto stopped = backups_.ask("b", log_->last_begun());
   ASSERT_TRUE(stopped);
   backups_.stop();
-  ASSERT_TRUE((*stopped)->done()) << "(D4)";
+  ASSERT_TRUE((*stopped)->done()) << "(BKUP-4)";
   EXPECT_EQ((*stopped)->failure()->code, Code::kIo);
   EXPECT_EQ(checkpoints_, 0);
   EXPECT_EQ(backups_.ask("c", 0).error().code, Code::kBusy);

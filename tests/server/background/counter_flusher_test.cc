@@ -1,5 +1,5 @@
 // Flushes and backups of what one-sided counters count: swept by a thread of its own, and answered
-// when it has been (K5 of worker.h).
+// when it has been (SERVE-5 of worker.h).
 #include "server/background/counter_flusher.h"
 
 #include <gmock/gmock.h>

@@ -179,7 +179,7 @@ TEST_F(ScansTest, FailWithTheDiskAndWithTheServersEnd) {
   ASSERT_TRUE(store_->put(as_bytes("key"), as_bytes("value"), {}));
   page = asked();
   scans_.stop();
-  ASSERT_TRUE(page->done()) << "(Q5)";
+  ASSERT_TRUE(page->done()) << "(SCANS-5)";
   EXPECT_EQ(page->failure()->code, Code::kIo);
   EXPECT_EQ(scans_.ask(bytes_of({}), 0).error().code, Code::kBusy);
 }

@@ -49,12 +49,12 @@ class Space : public ::testing::Test {
   std::string violation_of(std::uint32_t unit, std::uint32_t units) const {
     const bool last = (unit + units) / kPageUnits != unit / kPageUnits;
     if (last && pages_[unit / kPageUnits + 1].last_units != units)
-      return fmt::format("unit {}: its length (E1)", unit);
+      return fmt::format("unit {}: its length (EXTENT-1)", unit);
     const std::uint32_t end = (unit + units - 1) / kPageUnits;
     if (end != unit / kPageUnits && pages_[end + 1].entered_from != unit)
-      return fmt::format("unit {}: the page where it ends does not know (E1)", unit);
+      return fmt::format("unit {}: the page where it ends does not know (EXTENT-1)", unit);
     if (unit + units < kUnits && is_free(unit) && is_free(unit + units))
-      return fmt::format("unit {}: free as the next one is (E2)", unit);
+      return fmt::format("unit {}: free as the next one is (EXTENT-2)", unit);
     return {};
   }
   std::string violation_of_lists() const {
@@ -68,22 +68,23 @@ class Space : public ::testing::Test {
     }
     for (std::uint32_t bin = 0; bin < ExtentSpace::kBins; ++bin) {
       const bool used = (bins_->used[bin / 64] >> (bin % 64) & 1) != 0;
-      if (used != (bins_->first[bin] != 0)) return fmt::format("bin {}: its bit (E3)", bin);
+      if (used != (bins_->first[bin] != 0)) return fmt::format("bin {}: its bit (EXTENT-3)", bin);
       std::uint32_t previous = 0;
       for (std::uint32_t page = bins_->first[bin]; page != 0; page = pages_[page].next) {
         const auto found = longest.find(page);
         if (found == longest.end() || pages_[page].longest != found->second ||
             ExtentSpace::bin_of(found->second) != bin || pages_[page].previous != previous)
-          return fmt::format("page {}: in bin {} (E3)", page, bin);
+          return fmt::format("page {}: in bin {} (EXTENT-3)", page, bin);
         longest.erase(found);
         previous = page;
       }
     }
     for (std::uint32_t word = 0; word < ExtentSpace::kBinWords; ++word) {
       if ((bins_->used_words >> word & 1) != (bins_->used[word] != 0 ? 1U : 0U))
-        return fmt::format("word {} of the bins: its bit (E3)", word);
+        return fmt::format("word {} of the bins: its bit (EXTENT-3)", word);
     }
-    if (!longest.empty()) return fmt::format("page {}: in no bin (E3)", longest.begin()->first);
+    if (!longest.empty())
+      return fmt::format("page {}: in no bin (EXTENT-3)", longest.begin()->first);
     return free_units == free_units_ ? "" : "units in long free runs";
   }
 

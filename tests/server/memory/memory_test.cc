@@ -102,7 +102,7 @@ TEST(StoreMemory, ShowsNewExtentsToClients) {
   EXPECT_EQ(reader.extents()[data->id].address, reinterpret_cast<std::uint64_t>(data->base));
 }
 
-// (M5)
+// (MEMORY-5)
 TEST(StoreMemory, EachNetworkHasARootWithItsOwnKeys) {
   const auto memory = testing::make_plain_memory(small_memory());
   const auto number =
@@ -125,7 +125,7 @@ TEST(StoreMemory, EachNetworkHasARootWithItsOwnKeys) {
   EXPECT_EQ(memory->root_key(1), memory->root_key(0) + 1000);
 }
 
-// (M5)
+// (MEMORY-5)
 TEST(StoreMemory, KeysAreRewrittenInPlace) {
   std::uint32_t generation = 0;
   const auto memory = testing::make_plain_memory(small_memory());

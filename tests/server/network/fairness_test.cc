@@ -1,4 +1,5 @@
-// What one client can take from the others (K2, K8, K9), and whose place another gets (Places).
+// What one client can take from the others (SERVE-2, SERVE-8, SERVE-9), and whose place another
+// gets (Places).
 #include "common/pack.h"
 #include "tests/server/request/worker_fixture.h"
 

@@ -1,6 +1,6 @@
 // The power goes at any instant, again and again over one directory: what the machine finds is a
-// prefix of the commit order that holds all that was synced (U1, DISK-1, DISK-2, CLOG-5); and a
-// disk that lies about its syncs is found out.
+// prefix of the commit order that holds all that was synced (DURABLE-1, DISK-1, DISK-2, CLOG-5);
+// and a disk that lies about its syncs is found out.
 //
 // The disk is a model (disk_model.h): what was not synced is lost, in part or whole.
 #include <fmt/format.h>
@@ -145,7 +145,7 @@ class Life {
     return ticket.sequence;
   }
 
-  // As a worker does: the answer is held back until the mark is there (U1).
+  // As a worker does: the answer is held back until the mark is there (DURABLE-1).
   void await(Applier& applier, Durability level, std::uint64_t sequence) {
     applier.request(level, sequence);
     const auto mark = [&] {

@@ -1,4 +1,4 @@
-// Writes whose clients have given up are not begun (S6), wherever they waited meanwhile.
+// Writes whose clients have given up are not begun (STORE-6), wherever they waited meanwhile.
 #include "common/pack.h"
 #include "tests/server/request/worker_fixture.h"
 
@@ -203,7 +203,7 @@ TEST_F(GivenUp, ALargeValueThatArrivedTooLateIsNotPublished) {
   EXPECT_EQ(client->reads.size(), 1U) << "one that is late already is not even READ";
 }
 
-// It was made in time; that it is safe is said whenever it is (K6).
+// It was made in time; that it is safe is said whenever it is (SERVE-6).
 TEST_F(GivenUp, AWriteThatWasMadeInTimeIsAnsweredWhenItIsSafe) {
   FakeConnection* const client = connect();
   Request request = put_by(kByUs);

@@ -1,4 +1,5 @@
-// Large values on their way from a client's memory: F1 to F4, with READs that are done by hand.
+// Large values on their way from a client's memory: PUTLARGE-1 to PUTLARGE-4, with READs that are
+// done by hand.
 #include "tests/server/request/worker_fixture.h"
 
 namespace rkv::server {
@@ -119,7 +120,7 @@ TEST_F(FetchesTest, ARefusedReadEndsTheClientAndFreesTheBlockWithTheLastCompleti
   queue().complete_read(*client, CompletionStatus::kRemoteAccess);
   turn();
   EXPECT_EQ(client->aborts, 1);
-  EXPECT_EQ(used(), taken) << "a READ into it is under way (F1)";
+  EXPECT_EQ(used(), taken) << "a READ into it is under way (PUTLARGE-1)";
   EXPECT_EQ(client->reads.size(), 2U) << "and no more are posted";
   queue().complete_read(*client, CompletionStatus::kFlushed);
   turn();
@@ -147,7 +148,7 @@ TEST_F(FetchesTest, AClientThatDiesInTheMiddleLeavesNothing) {
   EXPECT_EQ(stored("one"), 0U);
 }
 
-// All has come, but the session was ended before the last READ was looked at (F4).
+// All has come, but the session was ended before the last READ was looked at (PUTLARGE-4).
 TEST_F(FetchesTest, AnEndedSessionPublishesNothing) {
   auto* const client = connect();
   put_large(*client, "key", value_);
@@ -211,7 +212,8 @@ TEST_F(FetchesTest, AWorkerThatEndsDropsWhatIsOnItsWay) {
   EXPECT_EQ(log_->bytes_queued(), 0U);
 }
 
-// F1, should a READ go unreported: the connection goes first, then what it may still write to.
+// PUTLARGE-1, should a READ go unreported: the connection goes first, then what it may still write
+// to.
 TEST_F(FetchesTest, AConnectionIsDestroyedBeforeItsMemoryServesOthers) {
   auto* const client = connect();
   put_large(*client, "key", value_);

@@ -1,4 +1,4 @@
-// Requests too long to be sent: O1 to O5, with READs that are done by hand.
+// Requests too long to be sent: LONG-1 to LONG-5, with READs that are done by hand.
 #include "common/pack.h"
 #include "tests/server/request/worker_fixture.h"
 
@@ -63,7 +63,7 @@ TEST_F(LongRequestsTest, AreReadOnceThenAnsweredLikeAnyOther) {
   EXPECT_TRUE(client->posted.empty());
   EXPECT_EQ(stored("key"), 0U);
   queue().complete_read(*client);
-  std::ranges::fill(memory_of_clients_.front(), std::byte{0});  // too late (O2)
+  std::ranges::fill(memory_of_clients_.front(), std::byte{0});  // too late (LONG-2)
   turn();
   ASSERT_EQ(client->posted.size(), 1U);
   EXPECT_EQ(answer(*client, 0).opcode, Opcode::kPut);
@@ -164,7 +164,7 @@ TEST_F(LongRequestsTest, AClientThatDiesInTheMiddleLeavesNothing) {
   expect_all_buffers_free();
 }
 
-// O1, should a READ go unreported: the connection goes first, then what it may still write to.
+// LONG-1, should a READ go unreported: the connection goes first, then what it may still write to.
 TEST_F(LongRequestsTest, AnUnreportedReadGivesItsBufferBackBehindItsConnection) {
   FakeConnection* const client = connect();
   put_long(*client, "key");
@@ -204,7 +204,7 @@ TEST_F(LongRequestsTest, ALongInsideALongEndsTheClient) {
   expect_all_buffers_free();
 }
 
-// All buffers hold requests that would want another one: nobody may wait for them (O4).
+// All buffers hold requests that would want another one: nobody may wait for them (LONG-4).
 TEST_F(LongRequestsTest, LongsInsideLongsInAllBuffersKeepNobodyWaiting) {
   FakeConnection* const first = connect();
   FakeConnection* const second = connect();
@@ -235,7 +235,7 @@ TEST_F(LongRequestsTest, LongsInsideLongsInAllBuffersKeepNobodyWaiting) {
   expect_all_buffers_free();
 }
 
-// Two clients that take no large replies, with packs whose answers would need some (O4).
+// Two clients that take no large replies, with packs whose answers would need some (LONG-4).
 TEST_F(LongRequestsTest, PacksWithoutRoomForTheirAnswersKeepNoBuffer) {
   ASSERT_TRUE(store_->put(as_bytes("large"), patterned(2, 12'000)));
   std::array<std::byte, 64> value;
@@ -272,7 +272,7 @@ TEST_F(LongRequestsTest, PacksWithoutRoomForTheirAnswersKeepNoBuffer) {
 }
 
 // A client whose replies in flight are as many as they may be, but for one: there is room for the
-// answer to one long request, and no other reply takes it (O4).
+// answer to one long request, and no other reply takes it (LONG-4).
 TEST_F(LongRequestsTest, WhatWasReadHasRoomForItsAnswer) {
   FakeConnection* const client = connect();
   constexpr std::size_t kPings = kRepliesInFlight - 1;
@@ -316,7 +316,7 @@ TEST_F(LongRequestsTest, AnotherSequenceThanAnnouncedEndsTheClient) {
   EXPECT_EQ(stored("key"), 0U);
 }
 
-// O5: as long as nobody waits for a buffer, nobody is ended.
+// LONG-5: as long as nobody waits for a buffer, nobody is ended.
 TEST_F(LongRequestsTest, MemoryThatDoesNotAnswerIsGivenUpWhenOthersWait) {
   FakeConnection* const first = connect();
   FakeConnection* const second = connect();

@@ -1,4 +1,4 @@
-// Answers that await a mark: K5 and K6 of worker.h.
+// Answers that await a mark: SERVE-5 and SERVE-6 of worker.h.
 #include <utility>
 
 #include "server/persistence/applier.h"
@@ -137,8 +137,8 @@ TEST_F(DurableWrites, UseUpCreditsUntilTheyAreAnswered) {
   EXPECT_EQ(client->aborts, 1);
 }
 
-// K5 with real threads: an applier's marks against the worker's look at them. Every wake-up that is
-// missed leaves an answer behind, and the test without its end.
+// SERVE-5 with real threads: an applier's marks against the worker's look at them. Every wake-up
+// that is missed leaves an answer behind, and the test without its end.
 TEST_F(DurableWrites, NoneIsForgottenWhileMarksMove) {
   FakeConnection* const client = connect();
   std::atomic<bool> over{false};

@@ -51,7 +51,7 @@ TEST_F(WorkerLoadsTest, ALargeValueThatWasLoadedIsAnsweredWhenThereIsRoom) {
   FakeConnection* const passing = connect();
   FakeConnection* const patient = connect();
   // All 16 large buffers are on their way to clients whose devices are slow to say so, as many to
-  // each as one may have (K8); which the next who asks shows.
+  // each as one may have (SERVE-8); which the next who asks shows.
   FakeConnection* slow = nullptr;
   for (const std::size_t share : {4U, 4U, 4U, 2U, 1U, 1U}) {
     FakeConnection* const one = connect();

@@ -272,7 +272,7 @@ TEST_F(WorkerTest, LargeRepliesWaitForBuffersInTheirTurn) {
       total += client->posted.size();
     return total - 1;  // the put
   };
-  EXPECT_LT(answered(), asked) << "the share of each is smaller than that (K8)";
+  EXPECT_LT(answered(), asked) << "the share of each is smaller than that (SERVE-8)";
   EXPECT_EQ(queue().free_buffers(), all_buffers_ - (asked - answered()));
   ping(*clients[1], 1000);
   turn();

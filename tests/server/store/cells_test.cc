@@ -1,4 +1,5 @@
-// One-sided counters in the store: cells, their ends, the sweep (server/store/cells.h, C1 to C4).
+// One-sided counters in the store: cells, their ends, the sweep (server/store/cells.h, CELL-1 to
+// CELL-4).
 #include <array>
 #include <thread>
 
@@ -240,7 +241,7 @@ TEST(OneSidedCounters, ARefusalLeavesTheCounterInItsCell) {
   EXPECT_EQ(t.number("n"), kLarge);
 }
 
-// ---- attack: clients add while the server ends the counter, again and again (C3, C4)
+// ---- attack: clients add while the server ends the counter, again and again (CELL-3, CELL-4)
 
 struct Attack {
   std::uint64_t lost = 0;  // additions that clients take for done and the last number lacks

@@ -141,7 +141,7 @@ TEST(OneSidedCounters, ADeviceInTroubleKeepsNoOtherNetworksCountersOut) {
 }
 
 // A client has the answer to its addition, a flush of it begins, and the processor would not see it
-// yet (C1).
+// yet (CELL-1).
 TEST(OneSidedCounters, ASweepSeesWhatClientsWereToldThoughMemoryShowsItLate) {
   CountersUnderTest t(64, *CommitLog::create(CommitLog::kMinCapacityBytes));
   const std::uint32_t cell = t.open("n");

@@ -91,17 +91,17 @@ TEST_F(CheckAtRest, ASlotThatWasLost) {
 
 TEST_F(CheckAtRest, FlagsThatAreWrong) {
   change_header(0, [](GroupHeader& header) { header.spilled = !header.spilled; });
-  expect_found("(I3)");
+  expect_found("(INDEX-3)");
   change_header(0, [](GroupHeader& header) {
     header.spilled = !header.spilled;
     header.overflow = !header.overflow;
   });
-  expect_found("(I2)");
+  expect_found("(INDEX-2)");
 }
 
 TEST_F(CheckAtRest, AGroupThatDoesNotVerify) {
   memory_->group({.extent = index_extent(), .number = 1})->slots[2] ^= 1;
-  expect_found("(I1)");
+  expect_found("(INDEX-1)");
 }
 
 TEST_F(CheckAtRest, ABlockThatNobodyHas) {

@@ -8,14 +8,14 @@
 //   RKV_ASSIGN_OR_RETURN(bool may_sleep, executor->arm());
 //
 // Invariants:
-//   EXEC-1. A waiter is in its executor's list from the suspension of its coroutine until it is
+//   EXEC-1  A waiter is in its executor's list from the suspension of its coroutine until it is
 //       resumed or destroyed; its destructor removes it. So no pointer to a coroutine survives it,
 //       however it ends.
-//   EXEC-2. poll() removes a waiter from the list before resuming it. The resumed coroutine may
+//   EXEC-2  poll() removes a waiter from the list before resuming it. The resumed coroutine may
 //       add, remove and destroy any waiters, itself included.
-//   EXEC-3. After arm() returned true, fd() becomes readable when a waiter may continue, or after
+//   EXEC-3  After arm() returned true, fd() becomes readable when a waiter may continue, or after
 //       wake().
-//   EXEC-4. A waiter that cannot be awaited is resumed with the error; the other waiters are
+//   EXEC-4  A waiter that cannot be awaited is resumed with the error; the other waiters are
 //       unaffected.
 //
 // Thread safety: one thread at a time, but wake() may be called from any thread. An executor must

@@ -7,12 +7,12 @@
 //   Result<std::uint64_t> before = co_await operations.fetch_add(qp, old_value, word, 1);
 //
 // Invariants:
-//   OPS-1. A request's wr_id names a slot and the slot's generation, never a coroutine. The slot
+//   OPS-1  A request's wr_id names a slot and the slot's generation, never a coroutine. The slot
 //       belongs to the device from the post until the completion. The waiter is in the coroutine's
 //       frame and may be destroyed earlier; it then leaves the slot behind.
-//   OPS-2. At most `outstanding` requests are posted, so neither the completion queue nor a send
+//   OPS-2  At most `outstanding` requests are posted, so neither the completion queue nor a send
 //       queue of that length overflows. An operation waits while all slots are taken.
-//   OPS-3. Every polled completion goes to its slot, so one coroutine's polling loses no completion
+//   OPS-3  Every polled completion goes to its slot, so one coroutine's polling loses no completion
 //       of another.
 //
 // A coroutine that is stopped or destroyed while it waits leaves its request to the device. Its

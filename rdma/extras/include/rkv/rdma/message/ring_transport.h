@@ -5,17 +5,17 @@
 //
 // Invariants, besides those of transport.h; those of the arithmetic are in
 // rdma/extras/message/ring.h:
-//   RINGTRANS-1. The send queue holds everything that can be outstanding: `slots` WRITEs, and eight
+//   RINGTRANS-1  The send queue holds everything that can be outstanding: `slots` WRITEs, and eight
 //       credits or one READ. A request beyond these limits waits for completions.
-//   RINGTRANS-2. A receive is posted again when its doorbell is reaped, not when its message is
+//   RINGTRANS-2  A receive is posted again when its doorbell is reaped, not when its message is
 //       released. With slots + 8 receives, a peer that keeps to its slots and credits always finds
 //       one.
-//   RINGTRANS-3. Doorbells are only WRITEs with immediate data; credits are only SENDs of 8 bytes.
+//   RINGTRANS-3  Doorbells are only WRITEs with immediate data; credits are only SENDs of 8 bytes.
 //       So neither is ever mistaken for the other, whatever it contains.
-//   RINGTRANS-4. No value from the peer is used as an index or an address: it is compared with the
+//   RINGTRANS-4  No value from the peer is used as an index or an address: it is compared with the
 //       value that this side expects. A record's place follows from its length, which is checked
 //       (RING-4).
-//   RINGTRANS-5. The peer may write only into the ring, and only until the transport is
+//   RINGTRANS-5  The peer may write only into the ring, and only until the transport is
 //       disconnected or destroyed. So it can change messages that it sent and that are still held,
 //       and no other memory. Its key is that of a memory window for this connection only, or of a
 //       registration in a protection domain with this connection only. disconnect() ends either, by

@@ -8,11 +8,11 @@
 //   RKV_ASSIGN_OR_RETURN(SendReceiveTransport client, builder.connect(address, deadline));
 //
 // Invariants, besides those of transport.h:
-//   SENDRECV-1. At most send_buffers SENDs are posted and not reaped. The send queue and its
+//   SENDRECV-1  At most send_buffers SENDs are posted and not reaped. The send queue and its
 //       completion queue have that many entries and cannot overflow.
-//   SENDRECV-2. A send buffer is reused only after its completion is reaped. Completions of a queue
+//   SENDRECV-2  A send buffer is reused only after its completion is reaped. Completions of a queue
 //       pair arrive in order, so the oldest buffer is always the next one.
-//   SENDRECV-3. A receive buffer is either posted, or holds a waiting message, or is lent to the
+//   SENDRECV-3  A receive buffer is either posted, or holds a waiting message, or is lent to the
 //       caller. Only release() posts it again.
 //
 // A peer that does not release its messages stops this side by "receiver not ready": its device

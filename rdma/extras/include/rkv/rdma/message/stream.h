@@ -12,17 +12,17 @@
 // reads the same bytes, divided differently.
 //
 // Invariants:
-//   STREAM-1. Bytes are read in the order in which they were written, each once: the bytes in the
+//   STREAM-1  Bytes are read in the order in which they were written, each once: the bytes in the
 //       stash are older than those that the transport holds.
-//   STREAM-2. While a write or a shutdown is blocked, the stream receives into the stash until the
+//   STREAM-2  While a write or a shutdown is blocked, the stream receives into the stash until the
 //       stash is full. So two peers that both write before they read do not deadlock, unless one
 //       writes more than the other's stash_bytes_max ahead of the reading.
-//   STREAM-3. shutdown() ends the connection when every write is in the peer's memory; it does not
+//   STREAM-3  shutdown() ends the connection when every write is in the peer's memory; it does not
 //       wait for an answer. close() ends the connection at once. Both may be called twice, and in
 //       any order.
-//   STREAM-4. After the peer has disconnected, the bytes that it wrote are read first; then a read
+//   STREAM-4  After the peer has disconnected, the bytes that it wrote are read first; then a read
 //       returns 0, or the error if the connection failed.
-//   STREAM-5. A coroutine that is destroyed, stopped or timed out while it waits leaves nothing
+//   STREAM-5  A coroutine that is destroyed, stopped or timed out while it waits leaves nothing
 //       behind: no device ever writes into a buffer that was passed to read().
 //
 // One reader and one writer may wait at the same time. Thread safety: one thread at a time.

@@ -14,18 +14,18 @@
 //   if (may_sleep) RKV_ASSIGN_OR_RETURN(bool woken, wait_readable(transport.fd(), deadline));
 //
 // Every transport keeps these invariants; tests/rdma/extras/message/ attacks each:
-//   MSG-1. Sending never polls a completion queue; only the poll functions and arm() do. A send
+//   MSG-1  Sending never polls a completion queue; only the poll functions and arm() do. A send
 //       counts as in flight until poll_sends() has reported it. So a send cannot consume a
 //       completion that another caller waits for.
-//   MSG-2. A completion taken from a queue is delivered or kept. A failure within a batch ends the
+//   MSG-2  A completion taken from a queue is delivered or kept. A failure within a batch ends the
 //       connection, but the completions before it are delivered first.
-//   MSG-3. Messages arrive once, whole and in order. Their bytes do not change until release(), in
+//   MSG-3  Messages arrive once, whole and in order. Their bytes do not change until release(), in
 //       whatever order other messages are released.
-//   MSG-4. If sending returns n > 0, the first n bytes are one message, and they are copied.
-//   MSG-5. After arm() returned true, fd() becomes readable at the next event: no wake-up is lost.
-//   MSG-6. Messages that arrived before the end of a connection are delivered before
+//   MSG-4  If sending returns n > 0, the first n bytes are one message, and they are copied.
+//   MSG-5  After arm() returned true, fd() becomes readable at the next event: no wake-up is lost.
+//   MSG-6  Messages that arrived before the end of a connection are delivered before
 //       poll_receives() reports the end.
-//   MSG-7. A peer's input is validated before it is used. Invalid input ends the connection with a
+//   MSG-7  A peer's input is validated before it is used. Invalid input ends the connection with a
 //       typed error and touches only memory that the peer may write anyway.
 //
 // Thread safety: one thread at a time per transport. No function blocks.
