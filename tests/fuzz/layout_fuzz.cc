@@ -90,6 +90,7 @@ void expect_granted(const client::Lookup& found, std::uint64_t length,
                 found.range.address >= entry.address && entry.address != 0 &&
                 found.range.address + length >= found.range.address,
             "an address beside its extent (MEMORY-1)");
+  RKV_CHECK(found.range.address % 8 == 0, "an address that no atomic can have");
 }
 
 void map(Input& input) {

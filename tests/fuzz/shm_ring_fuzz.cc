@@ -6,6 +6,7 @@
 // The first byte chooses our end and the ring's size; then steps: a byte and its arguments each.
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "rdma/transport/shm/ring.h"
@@ -54,6 +55,8 @@ struct World {
   Words buffer;
   RingWriter writer;
   RingReader reader;
+  std::uint64_t taken_bytes = 0;  // of the ring, by the reader
+  std::optional<std::uint64_t> frozen_tail;
   std::deque<std::string> sent;  // while nobody has scribbled
   bool honest = true;
   bool over = false;
@@ -106,6 +109,7 @@ void place(World& world, Input& input) {
 
 void take(World& world) {
   world.writer.publish();
+  const std::uint64_t tail = world.frozen_tail.value_or(load_word(&world.indices.producer.tail));
   std::size_t length = 0;
   const auto outcome = world.reader.take(world.buffer.data(), &length);
   if (outcome == RingReader::Outcome::kGarbage) {
@@ -116,6 +120,8 @@ void take(World& world) {
     RKV_CHECK(!world.honest || world.sent.empty(), "a message is lost");
   }
   if (outcome == RingReader::Outcome::kTaken) {
+    RKV_CHECK(tail - world.taken_bytes <= world.ring_bytes, "a tail beyond the ring is believed");
+    world.taken_bytes += 8 + round_up(length, 8);
     RKV_CHECK(length <= world.longest, "a message longer than agreed");
     if (world.honest) {
       RKV_CHECK(
@@ -158,6 +164,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (step != 255) break;
         world.writer.publish();
         world.reader.freeze();  // from here on, what was published before
+        if (!world.frozen_tail) world.frozen_tail = rkv::load_word(&world.indices.producer.tail);
         world.honest = false;
         break;
     }

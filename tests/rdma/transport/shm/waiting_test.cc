@@ -1,4 +1,5 @@
 // Sleeping and waking: every sleep below is ended by the other side and by nothing else.
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -26,7 +27,8 @@ TEST_P(ShmWaiting, EveryMessageWakesItsReceiver) {
   LinkOptions options;
   options.queue.poll = GetParam();
   Link link(harness_, options);
-  const Nanos start = clock_.now();
+  // Of a round, not of all: two threads that spin on one processor take turns of milliseconds.
+  Nanos longest = 0;
   // Neither goes on before it has heard from the other.
   harness_.run_both(
       [&] {
@@ -39,12 +41,14 @@ TEST_P(ShmWaiting, EveryMessageWakesItsReceiver) {
       },
       [&] {
         for (std::size_t i = 1; i <= kRounds; ++i) {
+          const Nanos start = clock_.now();
           link.post(link.send(0, 8, i));
           ASSERT_TRUE(link.client.until([&] { return link.client.count(Kind::kReceive) == 1; }));
           link.client.seen.clear();
+          longest = std::max(longest, clock_.now() - start);
         }
       });
-  EXPECT_LT(clock_.now() - start, kNoSleepThrough);
+  EXPECT_LT(longest, kNoSleepThrough);
 }
 
 // A sender whose ring is full sleeps until the receiver has made room.
