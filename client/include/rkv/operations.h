@@ -205,7 +205,9 @@ class RKV_EXPORT Operations {
   // Finds the counter's cell with one request. A counter that does not exist is created with 0,
   // unless OpenOptions::create is off: kNotFound. kWrongType: as above. If the connection is lost
   // during the request, the client looks for the counter over the next connection.
-  // kMayHaveHappened: the counter is not there; it may have been created and removed since.
+  // kMayHaveHappened: the counter is not there; it may have been created and removed since. A
+  // counter is created in memory, whatever durability the server's default is: flush() makes it
+  // durable.
   template <OptionsOrTimeout<OpenOptions> Given = OpenOptions>
   Result<OneSidedCounter> open_counter(std::string_view key, const Given& given = {}) {
     return open(key, client::options_of<OpenOptions>(given));
