@@ -39,7 +39,7 @@ Status Engine::Impl::check_log_again() {
 
 // Opens the database for reading only. Changes nothing on disk: the logs are replayed into memory.
 Status Engine::Impl::open_to_read() {
-  chain_ = std::make_unique<LogChain>();  // CHAIN-1
+  chain_ = std::make_unique<LogChain>(env_);  // CHAIN-1
   rocksdb::Options reading = options_;
   reading.create_if_missing = false;
   reading.create_missing_column_families = false;

@@ -61,7 +61,7 @@ Status Engine::Impl::drop_behind(const LogPosition& end) {
 }
 
 Status Engine::Impl::open() {
-  chain_ = std::make_unique<LogChain>();  // CHAIN-1
+  chain_ = std::make_unique<LogChain>(env_);  // CHAIN-1
   options_.wal_filter = chain_.get();
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
       {rocksdb::kDefaultColumnFamilyName, options_}, {kMetaFamily, options_}};

@@ -35,11 +35,11 @@ std::uint64_t sequence_of(const Slice& batch) {
 std::uint32_t count_of(const Slice& batch) {
   return batch.size() < 12 ? 0 : load_le<std::uint32_t>(database::bytes_of(batch).data() + 8);
 }
-std::uint64_t first_sequence(const std::string& log_file) {
+std::uint64_t first_sequence(rocksdb::Env& env, const std::string& log_file) {
   std::unique_ptr<rocksdb::SequentialFile> file;
   std::array<char, LogReader::kHeaderBytes + 8> buffer{};
   Slice bytes;
-  Status read = rocksdb::Env::Default()->NewSequentialFile(log_file, &file, {});
+  Status read = env.NewSequentialFile(log_file, &file, {});
   if (read.ok()) read = file->Read(buffer.size(), &bytes, buffer.data());
   if (!read.ok() || bytes.size() < buffer.size()) return 0;
   bytes.remove_prefix(LogReader::kHeaderBytes);
@@ -68,7 +68,7 @@ bool LogChain::continues(std::uint64_t log_number, const std::string& log_file,
   const bool begins = log_ != log_number;
   if (begins && log_number <= needed_) expected_ = 0;
   if (expected_ != 0) return sequence == expected_;
-  return !begins || first_sequence(log_file) == sequence;
+  return !begins || first_sequence(env_, log_file) == sequence;
 }
 
 LogChain::WalProcessingOption LogChain::LogRecordFound(unsigned long long log_number,

@@ -20,6 +20,7 @@
 // Thread safety: none; one replay at a time.
 #pragma once
 
+#include <rocksdb/env.h>
 #include <rocksdb/options.h>
 #include <rocksdb/wal_filter.h>
 
@@ -34,6 +35,8 @@ namespace rkv::server {
 // A WAL filter that stops the replay at a gap (CHAIN-1).
 class LogChain final : public rocksdb::WalFilter {
  public:
+  // Reads the logs' first bytes by `env`, which must outlive the chain.
+  explicit LogChain(rocksdb::Env& env) : env_(env) {}
   const char* Name() const override { return "rkv.LogChain"; }
   void ColumnFamilyLogNumberMap(const std::map<std::uint32_t, std::uint64_t>& first_logs,
                                 const std::map<std::string, std::uint32_t>& ids) override;
@@ -44,6 +47,7 @@ class LogChain final : public rocksdb::WalFilter {
  private:
   bool continues(std::uint64_t log_number, const std::string& log_file, std::uint64_t sequence);
 
+  rocksdb::Env& env_;
   std::uint64_t needed_ = 0;    // first log with records that are in no table
   std::uint64_t log_ = 0;       // log of the last record
   std::uint64_t expected_ = 0;  // next sequence; 0: any is accepted

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -302,11 +303,12 @@ rocksdb::WriteBatch batch_of(std::uint64_t sequence, int count) {
 
 class Chain {
  public:
-  explicit Chain(const std::string& file) : file_(file) {
+  explicit Chain(const std::string& file, rocksdb::Env& env = *rocksdb::Env::Default())
+      : chain_(env), file_(file) {
     std::string head(7, 'h');
     head.resize(15);
     store_le(reinterpret_cast<std::byte*>(head.data()) + 7, std::uint64_t{10});
-    testing::write_file(file_, head);
+    EXPECT_TRUE(rocksdb::WriteStringToFile(&env, head, file_).ok());
   }
   Option found(std::uint64_t sequence, int count) {
     return chain_.LogRecordFound(3, file_, batch_of(sequence, count), nullptr, nullptr);
@@ -325,6 +327,15 @@ TEST(LogChain, StopsAtAGap) {
   EXPECT_EQ(chain.found(15, 1), Option::kStopReplay) << "14 is missing";
   EXPECT_EQ(chain.found(16, 1), Option::kStopReplay);
   Chain headless(dir.file("log"));
+  EXPECT_EQ(headless.found(11, 1), Option::kStopReplay) << "the file begins with 10";
+}
+
+// A log that is nowhere but on a made-up disk.
+TEST(LogChain, ReadsLogsThroughItsEnvironment) {
+  const std::unique_ptr<rocksdb::Env> made_up(rocksdb::NewMemEnv(rocksdb::Env::Default()));
+  Chain chain("/nowhere.log", *made_up);
+  EXPECT_EQ(chain.found(10, 3), Option::kContinueProcessing);
+  Chain headless("/nowhere.log", *made_up);
   EXPECT_EQ(headless.found(11, 1), Option::kStopReplay) << "the file begins with 10";
 }
 
