@@ -327,7 +327,7 @@ DiskReads Server::disk_reads() const {
           .read = [this](Bytes key,
                          const DiskReads::Visitor& visit) { return engine_->read(key, visit); },
           .read_from =
-              [this](Bytes first, const DiskReads::Visitor& visit) {
+              [this](Bytes first, const DiskReads::RangeVisitor& visit) {
                 return engine_->read_from(first, visit);
               },
           .reopened = [this] { return engine_->reopened(); }};

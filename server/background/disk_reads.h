@@ -23,11 +23,12 @@ namespace rkv::server {
 
 struct DiskReads {
   using Visitor = std::function<Status(const RecordFields&)>;
+  using RangeVisitor = std::function<bool(const RecordFields&)>;  // false: ends the read
 
   const CommitLog& log;
   // Engine's functions of these names.
   std::function<Status(Bytes key, const Visitor&)> read;
-  std::function<Status(Bytes first, const Visitor&)> read_from;
+  std::function<Status(Bytes first, const RangeVisitor&)> read_from;
   std::function<std::uint64_t()> reopened;
 
   // A point in time of the database.

@@ -99,37 +99,44 @@ WarmUp::End WarmUp::read_batch(const DiskReads::AsOf& as_of) {
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
   ahead_.clear();
-  const auto visit = [&](const RecordFields& record) -> Status {
-    if (count == kBatchRecords || bytes >= kBatchBytes) return fail(Code::kStale, nullptr);
+  bool full = false;
+  Status taken;
+  const auto visit = [&](const RecordFields& record) {
+    full = count == kBatchRecords || bytes >= kBatchBytes;
+    if (full) return false;
     count += 1;
     bytes += record.key.size() + record.value.size();
     parts_.store.loader().prefetch(record.key);
-    if (ahead_.add(record)) return {};
-    RKV_RETURN_IF_ERROR(take_ahead(as_of));
-    return ahead_.add(record) ? Status() : take_next(record, as_of);
+    if (ahead_.add(record)) return true;
+    taken = take_ahead(as_of);
+    if (taken && !ahead_.add(record)) taken = take_next(record, as_of);
+    return taken.has_value();
   };
-  Status read = parts_.disk.read_from(as_bytes(next_), visit);
-  if (read || read.error().code == Code::kStale) {
-    if (const Status taken = take_ahead(as_of); !taken) read = taken;
-  }
-  if (read) {
-    // There was no record after the last one at as_of. Later records come through memory.
-    return parts_.disk.still_holds(as_of) ? End::kWhole : End::kMore;
-  }
-  if (read.error().code == Code::kStale) return End::kMore;
-  if (read.error().code == Code::kBusy) {
+  const Status read = parts_.disk.read_from(as_bytes(next_), visit);
+  if (!read) return after(read.error());
+  if (taken) taken = take_ahead(as_of);
+  if (!taken) return after(taken.error());
+  // If the batch is not full, there was no record after the last one at as_of. Later records come
+  // through memory.
+  return !full && parts_.disk.still_holds(as_of) ? End::kWhole : End::kMore;
+}
+
+// Decides how loading goes on after a record could not be read or taken.
+WarmUp::End WarmUp::after(const Error& error) {
+  if (error.code == Code::kStale) return End::kMore;  // the disk's state has changed: read again
+  if (error.code == Code::kBusy) {
     pause_ = kShortPause;
     return End::kMore;
   }
-  if (read.error().code == Code::kIo || read.error().code == Code::kOutOfMemory) {
+  if (error.code == Code::kIo || error.code == Code::kOutOfMemory) {
     if (!std::exchange(told_, true)) {
       log_warn(EventName("loading_waits"), "loading waits after {} records: {}", records(),
-               to_string(read.error()));
+               to_string(error));
     }
     pause_ = kWhileItCannotBe;
     return End::kMore;
   }
-  why_ = to_string(read.error());
+  why_ = to_string(error);
   return End::kFailed;
 }
 

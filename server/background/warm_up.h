@@ -51,6 +51,7 @@ class WarmUp {
   void run();
   End batch();
   End read_batch(const DiskReads::AsOf& as_of);
+  End after(const Error& error);
   // Records that were read but not passed to the store yet. Records lie all over the store's
   // memory, so the cache misses of several records are overlapped.
   class Ahead {

@@ -182,8 +182,7 @@ void ReadErrors::forget() {
 
 // One iterator sees one instant, that of its creation. It does not fill the cache: a scan does not
 // mean that its records will be read again.
-Status read_range(const Records& records, const KeyRange& range,
-                  const std::function<bool(const RecordFields&)>& visit) {
+Status read_range(const Records& records, const KeyRange& range, const RangeVisitor& visit) {
   if (range.is_empty()) return {};
   const rocksdb::Slice lower(range.lower);
   const rocksdb::Slice upper = range.upper ? rocksdb::Slice(*range.upper) : rocksdb::Slice();
@@ -216,7 +215,7 @@ Status read(const Records& records, Bytes key, const Visitor& visit) {
   return std::unexpected(records.errors.tell(records.db, not_ours(slice(key), value)));
 }
 
-Status read_from(const Records& records, Bytes first, const Visitor& visit) {
+Status read_from(const Records& records, Bytes first, const RangeVisitor& visit) {
   rocksdb::ReadOptions whole;
   whole.fill_cache = false;
   // RocksDB's own readahead grows with the distance read, up to 256 KiB. A fixed readahead costs
@@ -233,7 +232,7 @@ Status read_from(const Records& records, Bytes first, const Visitor& visit) {
       moved = not_ours(at->key(), at->value());
       break;
     }
-    RKV_RETURN_IF_ERROR(visit(*record));
+    if (!visit(*record)) return {};
     moved = guarded([&] {
       at->Next();
       return at->status();

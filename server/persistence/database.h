@@ -57,11 +57,11 @@ struct Records {
   ReadErrors& errors;
 };
 // As the functions of Engine with these names.
-Status read_range(const Records& records, const KeyRange& range,
-                  const std::function<bool(const RecordFields&)>& visit);
+using RangeVisitor = std::function<bool(const RecordFields&)>;
+Status read_range(const Records& records, const KeyRange& range, const RangeVisitor& visit);
 using Visitor = std::function<Status(const RecordFields&)>;
 Status read(const Records& records, Bytes key, const Visitor& visit);
-Status read_from(const Records& records, Bytes first, const Visitor& visit);
+Status read_from(const Records& records, Bytes first, const RangeVisitor& visit);
 Status checkpoint(rocksdb::DB& db, const std::string& target);
 
 }  // namespace rkv::server::database

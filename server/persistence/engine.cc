@@ -92,7 +92,7 @@ Status Engine::read(Bytes key, const Visitor& visit) const {
   const auto lock = impl_->shared();
   return impl_->db_ ? database::read(impl_->records(), key, visit) : disk_has_failed();
 }
-Status Engine::read_from(Bytes first, const Visitor& visit) const {
+Status Engine::read_from(Bytes first, const RangeVisitor& visit) const {
   const auto lock = impl_->shared();
   return impl_->db_ ? database::read_from(impl_->records(), first, visit) : disk_has_failed();
 }

@@ -101,11 +101,13 @@ class Engine final : public Storage {
   // reopened during `visit`. The spans passed to `visit` are valid during the call. kCorrupt: the
   // stored bytes are not a valid record.
   using Visitor = std::function<Status(const RecordFields&)>;
-  // Reads the record of `key`. kNotFound: there is none.
+  // Reads the record of `key`. Returns the error of `visit` if that fails. kNotFound: there is
+  // none.
   Status read(Bytes key, const Visitor& visit) const;
-  // Reads the records from `first` on in key order, as they were at one instant. Stops when `visit`
-  // fails, and returns its error.
-  Status read_from(Bytes first, const Visitor& visit) const;
+  // Reads the records from `first` on in key order, as they were at one instant. Ends when `visit`
+  // returns false, or on an error of the database.
+  using RangeVisitor = std::function<bool(const RecordFields&)>;
+  Status read_from(Bytes first, const RangeVisitor& visit) const;
   // How many calls of read(), read_from() and read_range() ended with kCorrupt. Each damage is
   // logged once (ReadErrors).
   std::uint64_t damaged_reads() const;
@@ -134,7 +136,6 @@ class Engine final : public Storage {
   // returns false, or on an error. The spans passed to `visit` are valid during the call. May be
   // called from any thread, concurrently with all calls but close(); recover() waits for it. kIo:
   // the database is being reopened after a failure. kCorrupt as above.
-  using RangeVisitor = std::function<bool(const RecordFields&)>;
   Status read_range(const KeyRange& range, const RangeVisitor& visit) const;
   // For a copy of another database: skips kSkippedBoots boot numbers. Call before claim_boot().
   // kUnsupported: there is no number left.

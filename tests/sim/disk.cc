@@ -186,14 +186,14 @@ Status DiskStorage::read_range(const KeyRange& range,
 }
 
 // Reads one instant of the database, like an iterator of it.
-Status DiskStorage::read_from(Bytes first, const Visitor& visit) {
+Status DiskStorage::read_from(Bytes first, const RangeVisitor& visit) {
   RKV_RETURN_IF_ERROR(begin_read());
   const Disk::Records snapshot(disk_.visible_.lower_bound(std::string(as_text(first))),
                                disk_.visible_.end());
   for (const auto& [key, record] : snapshot) {
     if (dead()) return fail(Code::kIo, "the simulated server is dead");
     if (disk_.scheduler_.chance(disk_.faults_.hides_in)) continue;
-    RKV_RETURN_IF_ERROR(visit(fields_of(key, record)));
+    if (!visit(fields_of(key, record))) break;
   }
   return {};
 }

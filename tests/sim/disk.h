@@ -109,8 +109,9 @@ class DiskStorage final : public server::Storage {
   // As in server::Engine.
   using Visitor = std::function<Status(const RecordFields&)>;
   Status read(Bytes key, const Visitor& visit);
-  Status read_from(Bytes first, const Visitor& visit);
-  Status read_range(const KeyRange& range, const std::function<bool(const RecordFields&)>& visit);
+  using RangeVisitor = std::function<bool(const RecordFields&)>;
+  Status read_from(Bytes first, const RangeVisitor& visit);
+  Status read_range(const KeyRange& range, const RangeVisitor& visit);
   std::uint64_t reopened() const { return disk_.reopened_; }
 
  private:

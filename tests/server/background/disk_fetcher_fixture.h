@@ -108,17 +108,19 @@ class MapDisk final : public Storage {
   }
 
   DiskReads reads(const CommitLog& log) const {
-    return {.log = log,
-            .read = [this](Bytes key, const DiskReads::Visitor& visit) { return read(key, visit); },
-            .read_from = [this](Bytes first,
-                                const DiskReads::Visitor& visit) { return walk(first, visit); },
-            .reopened = [this] { return reopened_.load(); }};
+    return {
+        .log = log,
+        .read = [this](Bytes key, const DiskReads::Visitor& visit) { return read(key, visit); },
+        .read_from = [this](Bytes first,
+                            const DiskReads::RangeVisitor& visit) { return walk(first, visit); },
+        .reopened = [this] { return reopened_.load(); }};
   }
 
  private:
   using Batch = std::vector<std::pair<std::string, std::optional<Record>>>;
 
-  Status show(const std::string& key, const Record& record, const DiskReads::Visitor& visit) const {
+  template <class Visit>
+  auto show(const std::string& key, const Record& record, const Visit& visit) const {
     if (yields) std::this_thread::yield();
     return visit({.version = record.version,
                   .expiry_ms = record.expiry_ms,
@@ -141,7 +143,7 @@ class MapDisk final : public Storage {
     if (after_read) after_read(name);
     return show(name, *record, visit);
   }
-  Status walk(Bytes first, const DiskReads::Visitor& visit) const {
+  Status walk(Bytes first, const DiskReads::RangeVisitor& visit) const {
     const std::shared_lock open(open_);
     std::vector<std::pair<std::string, std::shared_ptr<const Record>>> some;
     {
@@ -149,8 +151,9 @@ class MapDisk final : public Storage {
       for (auto at = records_.lower_bound(std::string(as_text(first))); at != records_.end(); ++at)
         some.emplace_back(*at);
     }
-    for (const auto& [key, record] : some)
-      RKV_RETURN_IF_ERROR(show(key, *record, visit));
+    for (const auto& [key, record] : some) {
+      if (!show(key, *record, visit)) break;
+    }
     return {};
   }
 

@@ -62,9 +62,9 @@ class ApplierTest : public testing::Test {
   }
   std::map<std::string, std::string> on_disk() {
     std::map<std::string, std::string> found;
-    EXPECT_TRUE(engine_->read_from({}, [&](const RecordFields& record) -> Status {
+    EXPECT_TRUE(engine_->read_from({}, [&](const RecordFields& record) {
       found.emplace(as_text(record.key), as_text(record.value));
-      return {};
+      return true;
     }));
     return found;
   }

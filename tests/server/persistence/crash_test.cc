@@ -149,9 +149,9 @@ Contents read_all(const std::string& dir) {
   const auto engine = Engine::open(dir);
   EXPECT_TRUE(engine) << to_string(engine.error());
   if (!engine) return found;
-  EXPECT_TRUE((*engine)->read_from({}, [&](const RecordFields& record) -> Status {
+  EXPECT_TRUE((*engine)->read_from({}, [&](const RecordFields& record) {
     found.emplace(as_text(record.key), as_text(record.value));
-    return {};
+    return true;
   }));
   return found;
 }

@@ -25,9 +25,9 @@ using Contents = std::map<std::string, std::string>;
 
 Contents read_all(Engine& engine) {
   Contents found;
-  EXPECT_TRUE(engine.read_from({}, [&](const RecordFields& record) -> Status {
+  EXPECT_TRUE(engine.read_from({}, [&](const RecordFields& record) {
     found.emplace(as_text(record.key), as_text(record.value));
-    return {};
+    return true;
   }));
   return found;
 }

@@ -50,10 +50,10 @@ void put(Engine& engine, std::uint64_t number, const std::string& value) {
 std::optional<std::size_t> prefix_in(Engine& engine) {
   std::size_t records = 0;
   bool is_prefix = true;
-  EXPECT_TRUE(engine.read_from({}, [&](const RecordFields& record) -> Status {
+  EXPECT_TRUE(engine.read_from({}, [&](const RecordFields& record) {
     is_prefix = is_prefix && as_text(record.key) == fmt::format("key{:06}", records);
     ++records;
-    return {};
+    return true;
   }));
   return is_prefix ? std::optional(records) : std::nullopt;
 }

@@ -44,10 +44,10 @@ struct Write {
 
 Result<Contents> read_all(Engine& engine) {
   Contents found;
-  RKV_RETURN_IF_ERROR(engine.read_from({}, [&](const RecordFields& record) -> Status {
+  RKV_RETURN_IF_ERROR(engine.read_from({}, [&](const RecordFields& record) {
     found[std::string(as_text(record.key))] = {record.version.bits,
                                                std::string(as_text(record.value))};
-    return {};
+    return true;
   }));
   return found;
 }
