@@ -27,8 +27,7 @@ inline constexpr std::size_t kPackedResultBytes = 24;
 
 // Whether a pack may carry this operation.
 constexpr bool is_packable(Opcode opcode) {
-  return opcode == Opcode::kGet || opcode == Opcode::kPut || opcode == Opcode::kRemove ||
-         opcode == Opcode::kAdd || opcode == Opcode::kSwap;
+  return traits_of(opcode).packable;
 }
 
 // Writes the value of a pack.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "common/check.h"
 #include "common/pack.h"
@@ -153,40 +152,6 @@ Result<ConnectReject> decode_connect_reject(Bytes bytes) {
                        .text = as_text(bytes.subspan(kRejectTextOffset, text))};
 }
 
-const char* to_string(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kGet:
-      return "get";
-    case Opcode::kPut:
-      return "put";
-    case Opcode::kRemove:
-      return "remove";
-    case Opcode::kPing:
-      return "ping";
-    case Opcode::kFlush:
-      return "flush";
-    case Opcode::kStats:
-      return "stats";
-    case Opcode::kAdd:
-      return "add";
-    case Opcode::kSwap:
-      return "swap";
-    case Opcode::kPutLarge:
-      return "put-large";
-    case Opcode::kOpenCounter:
-      return "open-counter";
-    case Opcode::kBackup:
-      return "backup";
-    case Opcode::kScan:
-      return "scan";
-    case Opcode::kLong:
-      return "long";
-    case Opcode::kPack:
-      return "pack";
-  }
-  return "unknown";
-}
-
 // Request: opcode 1, condition 1, key length 2, value length 4, sequence 8, version 8, time to
 //          live 8, begin-by 6, durability 1, until 1; key; value.
 std::size_t encode(const Request& request, MutableBytes out) {
@@ -226,60 +191,22 @@ Status check_request(const Request& request, Bytes header, std::size_t message_b
   return {};
 }
 
-bool takes_key(Opcode opcode) {
-  return opcode <= Opcode::kRemove || opcode == Opcode::kAdd || opcode == Opcode::kSwap ||
-         opcode == Opcode::kPutLarge || opcode == Opcode::kOpenCounter;
-}
-
-bool is_put(Opcode opcode) {
-  return opcode == Opcode::kPut || opcode == Opcode::kPutLarge;
-}
-
-bool is_write(Opcode opcode) {
-  return takes_key(opcode) && opcode != Opcode::kGet;
-}
-
-// Returns the required length of the value, or nullopt if any length within the limit is allowed.
-std::optional<std::size_t> value_length_of(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kGet:
-    case Opcode::kPut:
-    case Opcode::kBackup:  // check_value()
-    case Opcode::kScan:
-    case Opcode::kPack:
-      return std::nullopt;
-    case Opcode::kAdd:
-      return kCounterBytes;
-    case Opcode::kSwap:
-      return 2 * kCounterBytes;
-    case Opcode::kPutLarge:
-      return kValueSourceBytes;
-    case Opcode::kLong:
-      return kMessageSourceBytes;
-    case Opcode::kOpenCounter:
-      return 1;
-    default:
-      return 0;
-  }
-}
-
 Status check_condition(const Request& request) {
   const Condition condition = request.condition;
-  const bool allowed = condition == Condition::kNone ||
-                       (condition == Condition::kIfAbsent && is_put(request.opcode)) ||
-                       (condition == Condition::kIfVersion &&
-                        (is_put(request.opcode) || request.opcode == Opcode::kRemove));
+  const OpcodeTraits& traits = traits_of(request.opcode);
+  const bool allowed =
+      condition == Condition::kNone || (condition == Condition::kIfAbsent && traits.puts) ||
+      (condition == Condition::kIfVersion && (traits.puts || request.opcode == Opcode::kRemove));
   if (!allowed || (condition != Condition::kIfVersion && request.expected.bits != 0)) {
     return fail(Code::kInvalidArgument, "the operation does not support this condition");
   }
-  if (request.ttl_ms != 0 && !is_put(request.opcode)) {
+  if (request.ttl_ms != 0 && !traits.puts) {
     return fail(Code::kInvalidArgument, "the operation does not support a time to live");
   }
   if (request.until && request.ttl_ms == 0) {
     return fail(Code::kInvalidArgument, "the expiry time of the key is missing");
   }
-  if (request.durability != Durability::kDefault && !is_write(request.opcode) &&
-      request.opcode != Opcode::kPack) {
+  if (request.durability != Durability::kDefault && !traits.takes_durability) {
     return fail(Code::kInvalidArgument, "the operation does not support a durability");
   }
   if (request.ttl_ms > kMaxTtlMs) {
@@ -289,17 +216,17 @@ Status check_condition(const Request& request) {
 }
 
 Status check_request_sizes(const Request& request, std::size_t key, std::size_t value) {
-  if (request.opcode < Opcode::kGet || request.opcode > kLastOpcode) {
+  if (!is_known(request.opcode)) {
     return fail(Code::kInvalidArgument, "unknown operation");
   }
-  const bool has_key = takes_key(request.opcode);
-  if (has_key && key == 0) return fail(Code::kInvalidArgument, "the key is empty");
+  const OpcodeTraits& traits = traits_of(request.opcode);
+  if (traits.takes_key && key == 0) return fail(Code::kInvalidArgument, "the key is empty");
   if (key > kMaxKeyBytes) return fail(Code::kTooLarge, "the key is longer than 1024 bytes");
   if (value > kMaxInlineBytes) {
     return fail(Code::kTooLarge, "the value is too long to be sent in a request (128 KiB)");
   }
-  const auto length = value_length_of(request.opcode);
-  if ((!has_key && key != 0) || (length && value != *length)) {
+  const bool fits = traits.value_bytes == OpcodeTraits::kAnyLength || value == traits.value_bytes;
+  if ((!traits.takes_key && key != 0) || !fits) {
     return fail(Code::kInvalidArgument, "the operation takes no key, or another value");
   }
   return check_condition(request);
@@ -489,7 +416,7 @@ Result<Response> decode_response(Bytes bytes) {
       .sync_mark = {load_le<std::uint64_t>(bytes.data() + 48)},
       .server_us = load_le<std::uint64_t>(bytes.data() + 56),
       .value = bytes.subspan(kResponseHeaderBytes)};
-  if (response.opcode < Opcode::kGet || response.opcode > kLastOpcode) {
+  if (!is_known(response.opcode)) {
     return fail(Code::kCorrupt, "the server's answer names an unknown operation");
   }
   RKV_RETURN_IF_ERROR(check_response(response));

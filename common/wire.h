@@ -11,6 +11,7 @@
 // Thread safety: values and pure functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -106,7 +107,6 @@ enum class Condition : std::uint8_t {
   kIfAbsent = 1,   // kPut: there is no such key
   kIfVersion = 2,  // kPut, kRemove: the key has this version; kNotFound when there is none
 };
-const char* to_string(Opcode opcode);
 
 inline constexpr std::size_t kRequestHeaderBytes = 40;
 inline constexpr std::size_t kResponseHeaderBytes = 64;
@@ -135,6 +135,108 @@ inline constexpr std::size_t kMessageSourceBytes = 16;
 void encode(const MessageSource& source, MutableBytes out);
 // kInvalidArgument, kTooLarge: with a sentence. REQUIRES: `bytes` has kMessageSourceBytes.
 Result<MessageSource> decode_message_source(Bytes bytes);
+
+// What is true of every request of an opcode. WIRE.md has the bytes of its arguments and reply.
+struct OpcodeTraits {
+  static constexpr std::size_t kAnyLength = ~std::size_t{0};
+
+  const char* name = "unknown";  // also in metrics
+  bool takes_key = false;
+  std::size_t value_bytes = 0;  // kAnyLength: any within the limit
+  bool puts = false;            // takes a time to live and either condition
+  bool takes_durability = false;
+  // The answer acknowledges a write, whose version it carries.
+  bool acknowledges = false;
+  // If the answer is lost, the request may have changed something that another request sees.
+  bool may_change = false;
+  // Its answer promises something about every acknowledged write.
+  bool saves = false;
+  bool packable = false;      // may be an operation of a pack (pack.h)
+  bool names_memory = false;  // the server READs the client's memory that the value names
+};
+
+namespace wire_detail {
+
+enum : unsigned {
+  kKey = 1,
+  kPuts = 2,
+  kDurability = 4,
+  kAcknowledges = 8,
+  kMayChange = 16,
+  kSaves = 32,
+  kPackable = 64,
+  kNamesMemory = 128,
+  kWrite = kKey | kDurability | kAcknowledges | kMayChange,
+};
+constexpr OpcodeTraits row(const char* name, std::size_t value_bytes, unsigned flags) {
+  return {.name = name,
+          .takes_key = (flags & kKey) != 0,
+          .value_bytes = value_bytes,
+          .puts = (flags & kPuts) != 0,
+          .takes_durability = (flags & kDurability) != 0,
+          .acknowledges = (flags & kAcknowledges) != 0,
+          .may_change = (flags & kMayChange) != 0,
+          .saves = (flags & kSaves) != 0,
+          .packable = (flags & kPackable) != 0,
+          .names_memory = (flags & kNamesMemory) != 0};
+}
+// A row for each opcode: without `default`, so that the compiler demands the row of a new one.
+constexpr OpcodeTraits describe(Opcode opcode) {
+  constexpr std::size_t kAny = OpcodeTraits::kAnyLength;
+  switch (opcode) {
+    case Opcode::kGet:
+      return row("get", kAny, kKey | kPackable);
+    case Opcode::kPut:
+      return row("put", kAny, kWrite | kPuts | kPackable);
+    case Opcode::kRemove:
+      return row("remove", 0, kWrite | kPackable);
+    case Opcode::kPing:
+      return row("ping", 0, 0);
+    case Opcode::kFlush:
+      return row("flush", 0, kSaves);
+    case Opcode::kStats:
+      return row("stats", 0, 0);
+    case Opcode::kAdd:
+      return row("add", kCounterBytes, kWrite | kPackable);
+    case Opcode::kSwap:
+      return row("swap", 2 * kCounterBytes, kWrite | kPackable);
+    case Opcode::kPutLarge:
+      return row("put_large", kValueSourceBytes, kWrite | kPuts | kNamesMemory);
+    case Opcode::kOpenCounter:
+      return row("open_counter", 1, kKey | kDurability | kMayChange);
+    case Opcode::kBackup:
+      return row("backup", kAny, kMayChange | kSaves);
+    case Opcode::kScan:
+      return row("scan", kAny, 0);
+    case Opcode::kLong:
+      return row("long", kMessageSourceBytes, kNamesMemory);
+    case Opcode::kPack:
+      return row("pack", kAny, kDurability | kMayChange);
+  }
+  return {};
+}
+inline constexpr std::size_t kOpcodes = static_cast<std::size_t>(kLastOpcode) + 1;
+inline constexpr std::array<OpcodeTraits, kOpcodes> kTraits = [] {
+  std::array<OpcodeTraits, kOpcodes> all{};
+  for (std::size_t i = 0; i < kOpcodes; ++i)
+    all[i] = describe(static_cast<Opcode>(i));
+  return all;
+}();
+static_assert(describe(static_cast<Opcode>(kOpcodes)).name == std::string_view("unknown"),
+              "kLastOpcode is not the last");
+
+}  // namespace wire_detail
+
+constexpr bool is_known(Opcode opcode) {
+  return opcode >= Opcode::kGet && opcode <= kLastOpcode;
+}
+// Accepts any byte of a peer: an opcode that is not known has the name "unknown" and takes nothing.
+constexpr const OpcodeTraits& traits_of(Opcode opcode) {
+  return wire_detail::kTraits[is_known(opcode) ? static_cast<std::size_t>(opcode) : 0];
+}
+constexpr const char* to_string(Opcode opcode) {
+  return traits_of(opcode).name;
+}
 
 struct Request {
   Opcode opcode = Opcode::kPing;

@@ -44,17 +44,6 @@ std::optional<WriteOutcome> outcome_of(Code code) {
   return std::nullopt;
 }
 
-// Requests that promise something about every acknowledged write (ENG-5).
-bool is_save(Opcode opcode) {
-  return opcode == Opcode::kFlush || opcode == Opcode::kBackup;
-}
-
-bool is_write(Opcode opcode) {
-  return opcode == Opcode::kPut || opcode == Opcode::kPutLarge || opcode == Opcode::kRemove ||
-         opcode == Opcode::kAdd || opcode == Opcode::kSwap || opcode == Opcode::kOpenCounter ||
-         opcode == Opcode::kBackup || opcode == Opcode::kPack;
-}
-
 }  // namespace
 
 Status check_key(Bytes key) {
@@ -110,8 +99,9 @@ Error Requester::refused(const Response& response) {
   const bool in_doubt =
       (response.flags & Response::kMayHaveHappened) != 0 || outcome != WriteOutcome::kNotApplied;
   return {.code = outcome ? code : Code::kInternal,
-          .write = is_write(response.opcode) && in_doubt ? WriteOutcome::kMayHaveHappened
-                                                         : WriteOutcome::kNotApplied,
+          .write = traits_of(response.opcode).may_change && in_doubt
+                       ? WriteOutcome::kMayHaveHappened
+                       : WriteOutcome::kNotApplied,
           .text = outcome ? to_string(code) : "the server answered with an unknown error"};
 }
 
@@ -145,7 +135,7 @@ Result<Reply> Requester::ask_until_taken(Request request, bool repeat, const Dea
     connector_
         .check_link();  // if the end of the connection is noticed now, no write is lost with it
     if (!session_.usable()) RKV_RETURN_IF_ERROR(connector_.ensure_connected(deadline));
-    if (is_save(request.opcode) && session_.acknowledged.take_lost()) {
+    if (traits_of(request.opcode).saves && session_.acknowledged.take_lost()) {  // ENG-5
       return fail(
           Code::kStale,
           "the server has restarted: acknowledged writes that were not on disk may be lost");
@@ -161,7 +151,7 @@ Result<Reply> Requester::ask_until_taken(Request request, bool repeat, const Dea
       const bool left = error.write == WriteOutcome::kMayHaveHappened;
       if (left) ++session_.stats.two_sided_requests;
       if (error.code == Code::kDisconnected && (repeat || !left)) continue;  // ENG-1
-      if (!is_write(request.opcode)) error.write = WriteOutcome::kNotApplied;
+      if (!traits_of(request.opcode).may_change) error.write = WriteOutcome::kNotApplied;
       return std::unexpected(error);
     }
     ++session_.stats.two_sided_requests;
@@ -184,22 +174,11 @@ Result<Reply> Requester::ask_until_taken(Request request, bool repeat, const Dea
 }
 
 void Requester::note_write(const Response& response, Durability asked) {
+  if (response.opcode == Opcode::kFlush) return session_.acknowledged.flushed();
+  // kOpenCounter is noted by CounterOps, which knows whether it was a write.
+  if (!traits_of(response.opcode).acknowledges) return;
   const bool swapped = (response.flags & Response::kSwapped) != 0;
-  switch (response.opcode) {
-    // kOpenCounter is noted by CounterOps, which knows whether it was a write.
-    case Opcode::kFlush:
-      return session_.acknowledged.flushed();
-    case Opcode::kPut:
-    case Opcode::kPutLarge:
-    case Opcode::kRemove:
-    case Opcode::kAdd:
-      break;
-    case Opcode::kSwap:
-      if (!swapped) return;
-      break;
-    default:
-      return;
-  }
+  if (response.opcode == Opcode::kSwap && !swapped) return;
   if (asked == Durability::kSync) return;
   if ((response.flags & Response::kInCell) != 0)
     return session_.acknowledged.change_of_cell(session_.map.epoch());

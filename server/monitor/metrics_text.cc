@@ -70,7 +70,7 @@ void add_requests(Exposition& out, const ServerFacts& facts) {
       for (const WorkerFacts& worker : facts.workers)
         count += worker.counters->answers(opcode, status);
       if (count == 0 && status > 1) continue;
-      out.sample({{"operation", operation_name(opcode)}, {"status", status_name(status)}}, count);
+      out.sample({{"operation", to_string(opcode)}, {"status", status_name(status)}}, count);
     }
   }
 }
@@ -84,7 +84,7 @@ void add_latencies(Exposition& out, const ServerFacts& facts) {
     TimingSum sum;
     for (const WorkerFacts& worker : facts.workers)
       worker.timings->add_to(sum, opcode);
-    const std::string_view operation = operation_name(opcode);
+    const std::string_view operation = to_string(opcode);
     // 256 ns to 17 s in steps of two powers of two, and +Inf: 15 buckets per operation.
     for (unsigned power = 8; power <= 34; power += 2) {
       const double bound = static_cast<double>(std::uint64_t{1} << power) * kNanosecond;

@@ -47,7 +47,7 @@ Json operations_json(const ServerFacts& facts) {
   for (std::size_t number = 1; number < kOperations; ++number) {
     const auto opcode = static_cast<Opcode>(number);
     if (opcode == Opcode::kLong) continue;  // counted under the operation it carries
-    operations[std::string(operation_name(opcode))] = {
+    operations[std::string(to_string(opcode))] = {
         {"answers", statuses_json(facts, opcode)},
         {"latency", latency_json(facts, opcode)},
     };

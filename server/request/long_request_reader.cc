@@ -45,7 +45,7 @@ LongRequestReader::Arrived LongRequestReader::on_read(std::uint64_t context) {
   const Bytes message = buffer(index).first(read.length);
   const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
   return {.message = message,
-          .as_announced = opcode != Opcode::kLong && opcode != Opcode::kPutLarge &&
+          .as_announced = !traits_of(opcode).names_memory &&
                           load_le<std::uint64_t>(message.data() + 8) == read.sequence,
           .since = read.since};
 }

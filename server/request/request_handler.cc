@@ -53,7 +53,7 @@ RequestHandler::Answer reply(const Response& response) {
 // The opcode of a refusal. An unknown opcode would make the answer unreadable.
 Opcode answerable(Bytes message) {
   const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
-  return opcode >= Opcode::kGet && opcode <= kLastOpcode ? opcode : Opcode::kPing;
+  return is_known(opcode) ? opcode : Opcode::kPing;
 }
 
 }  // namespace

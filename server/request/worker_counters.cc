@@ -45,10 +45,6 @@ constexpr std::array<std::uint8_t, 256> make_indices() {
 }
 constexpr std::array<std::uint8_t, 256> kIndices = make_indices();
 
-constexpr std::array<std::string_view, kOperations> kOperationNames = {
-    "none", "get",       "put",          "remove", "ping", "flush", "stats", "add",
-    "swap", "put_large", "open_counter", "backup", "scan", "long",  "pack"};
-
 constexpr std::array<std::string_view, kRefusalReasons> kRefusals = {
     "malformed", "version", "starting", "resuming", "offences", "full", "failed"};
 
@@ -74,10 +70,6 @@ std::size_t status_index(std::uint8_t code) {
 std::string_view status_name(std::size_t index) {
   if (index == 0) return "ok";
   return index < kOtherStatus ? kNames[index - 1].name : "other";
-}
-
-std::string_view operation_name(Opcode opcode) {
-  return kOperationNames[static_cast<std::size_t>(opcode)];
 }
 
 std::string_view name_of(DropReason reason) {

@@ -18,10 +18,9 @@ inline constexpr std::size_t kStatuses = 23;
 std::size_t status_index(std::uint8_t code);
 // "ok", "not_found", ...: a static label.
 std::string_view status_name(std::size_t index);
-// Number of operation indices. An operation's index is its opcode, from 1 on.
+// Number of operation indices. An operation's index is its opcode, from 1 on; its label
+// is the opcode's name.
 inline constexpr std::size_t kOperations = static_cast<std::size_t>(kLastOpcode) + 1;
-// "get", "put_large", ...: a static label.
-std::string_view operation_name(Opcode opcode);
 
 // Why the server has disconnected a client that was still connected.
 enum class DropReason : std::uint8_t {

@@ -142,7 +142,7 @@ class OpenTest : public ClientTest {
   int opened() const {
     int found = 0;
     for (const std::string& line : server_.log)
-      found += line.starts_with("open-counter") ? 1 : 0;
+      found += line.starts_with(to_string(Opcode::kOpenCounter)) ? 1 : 0;
     return found;
   }
 
