@@ -22,7 +22,8 @@ constexpr std::uint32_t kCompared = 16;
 // would accumulate.
 constexpr std::uint32_t kRetirePerCall = 2;
 
-// Unused bookkeeping is zero, and its pages are allocated on first use.
+// Unused bookkeeping is zero, and its pages are allocated on first use. Fails as `new` does, which
+// Server::start() reports.
 template <typename T>
 T* zeroed(std::size_t count) {
   static_assert(std::is_trivially_copyable_v<T>);

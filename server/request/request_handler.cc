@@ -50,6 +50,13 @@ RequestHandler::Answer reply(const Response& response) {
   return {.response = response};
 }
 
+// The answer to an operation on a key that has failed.
+RequestHandler::Answer failed(const Request& request, const StoreError& error) {
+  return {.next = error.on_disk ? RequestHandler::Next::kAwaitLoad : RequestHandler::Next::kReply,
+          .response = refusal(request.opcode, request.sequence, error),
+          .key = request.key};
+}
+
 // The opcode of a refusal. An unknown opcode would make the answer unreadable.
 Opcode answerable(Bytes message) {
   const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
@@ -96,12 +103,7 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, DiskLookup look) {
                                   "--data-dir, or write with durability memory"}));
   }
   look_ = look;
-  Answer answer = serve(*request);
-  if (answer.response.code == static_cast<std::uint8_t>(kOnDisk)) {
-    answer.next = Next::kAwaitLoad;
-    answer.key = request->key;
-  }
-  return answer;
+  return serve(*request);
 }
 
 RequestHandler::Answer RequestHandler::serve(const Request& request) {
@@ -195,7 +197,7 @@ void RequestHandler::touch(Bytes told) {
 
 RequestHandler::Answer RequestHandler::get(const Request& request, std::size_t longest) {
   const auto found = store_.get(request.key, MutableBytes(value_).first(longest), look_);
-  if (!found) return reply(refusal(Opcode::kGet, request.sequence, found.error()));
+  if (!found) return failed(request, found.error());
   if (!request.value.empty()) touch(request.value);
   if (found->large) {
     return reply({.opcode = Opcode::kGet,
@@ -216,13 +218,12 @@ RequestHandler::Answer RequestHandler::get(const Request& request, std::size_t l
 
 namespace {
 
-Response stored_response(const Request& request, const Result<PutResult>& stored) {
-  if (!stored) return refusal(request.opcode, request.sequence, stored.error());
+Response stored_response(const Request& request, const PutResult& stored) {
   return {.opcode = request.opcode,
-          .flags = stored->in_neighbour ? Response::kInNeighbour : std::uint8_t{0},
+          .flags = stored.in_neighbour ? Response::kInNeighbour : std::uint8_t{0},
           .sequence = request.sequence,
-          .version = stored->version,
-          .slot = stored->slot};
+          .version = stored.version,
+          .slot = stored.slot};
 }
 
 }  // namespace
@@ -237,8 +238,8 @@ PutOptions RequestHandler::options_of(const Request& request) const {
 }
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
-  return reply(
-      stored_response(request, store_.put(request.key, request.value, options_of(request))));
+  const auto stored = store_.put(request.key, request.value, options_of(request));
+  return stored ? reply(stored_response(request, *stored)) : failed(request, stored.error());
 }
 
 // An operation is done like one that came by itself, or has the result refused_alone(). `all` then
@@ -264,20 +265,17 @@ Response RequestHandler::serve_packed(const Request& operation, Answer& all) {
     if (all.level != Durability::kMemory) return ResultWriter::refused_alone(operation.opcode);
     const Answer answer = get(operation, kLongestPackedValue);
     const auto code = static_cast<Code>(answer.response.code);
-    const bool is_alone = code == kOnDisk || code == Code::kTooLarge;
+    const bool is_alone = answer.next == Next::kAwaitLoad || code == Code::kTooLarge;
     return is_alone ? ResultWriter::refused_alone(operation.opcode) : answer.response;
   }
   if (operation.opcode == Opcode::kPut && level == Durability::kMemory) {  // the shortest way
     const auto stored = store_.put(operation.key, operation.value, options_of(operation));
-    if (!stored && stored.error().code == kOnDisk) {
-      return ResultWriter::refused_alone(operation.opcode);
-    }
-    return stored_response(operation, stored);
+    if (stored) return stored_response(operation, *stored);
+    if (stored.error().on_disk) return ResultWriter::refused_alone(operation.opcode);
+    return refusal(operation.opcode, operation.sequence, stored.error());
   }
   const Answer answer = serve(operation);
-  if (answer.response.code == static_cast<std::uint8_t>(kOnDisk)) {
-    return ResultWriter::refused_alone(operation.opcode);
-  }
+  if (answer.next == Next::kAwaitLoad) return ResultWriter::refused_alone(operation.opcode);
   if (answer.next == Next::kAwaitMark) {
     all.next = Next::kAwaitMark;
     all.level = answer.level;
@@ -332,7 +330,7 @@ RequestHandler::Answer RequestHandler::put_large(const Request& request) {
   const auto source = decode_value_source(request.value);
   if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
   auto large = store_.large_records().begin(request.key, source->length, options_of(request));
-  if (!large) return reply(refusal(request.opcode, request.sequence, large.error()));
+  if (!large) return failed(request, large.error());
   return {.next = Next::kFetch, .source = *source, .large = std::move(*large)};
 }
 
@@ -357,7 +355,8 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
   }
   const auto stored =
       store_.large_records().finish(std::move(large), request->key, digest, options_of(*request));
-  return when_safe(*request, reply(stored_response(*request, stored)));
+  if (!stored) return reply(refusal(request->opcode, sequence, stored.error()));
+  return when_safe(*request, reply(stored_response(*request, *stored)));
 }
 
 RequestHandler::Answer RequestHandler::remove(const Request& request) {
@@ -365,7 +364,7 @@ RequestHandler::Answer RequestHandler::remove(const Request& request) {
       request.key,
       request.condition == Condition::kIfVersion ? std::optional(request.expected) : std::nullopt,
       look_, begin_by(request));
-  if (!removed) return reply(refusal(Opcode::kRemove, request.sequence, removed.error()));
+  if (!removed) return failed(request, removed.error());
   return reply({.opcode = Opcode::kRemove, .sequence = request.sequence, .version = *removed});
 }
 
@@ -377,7 +376,7 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
                                     load_le<std::int64_t>(request.value.data() + kCounterBytes),
                                     look_, begin_by(request))
            : store_.counters().add(request.key, number, look_, begin_by(request));
-  if (!counted) return reply(refusal(request.opcode, request.sequence, counted.error()));
+  if (!counted) return failed(request, counted.error());
   store_le(value_.data(), counted->number);
   const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
                          (swap && counted->done ? Response::kSwapped : 0U) |
@@ -397,7 +396,7 @@ RequestHandler::Answer RequestHandler::open_counter(const Request& request) {
   const bool create = load_le<std::uint8_t>(request.value.data()) != 0;
   const auto opened =
       store_.counters().open(request.key, create, network_, look_, begin_by(request));
-  if (!opened) return reply(refusal(request.opcode, request.sequence, opened.error()));
+  if (!opened) return failed(request, opened.error());
   store_le(value_.data(), opened->cell ? std::uint64_t{*opened->cell} : kNoCell);
   return reply({.opcode = request.opcode,
                 .sequence = request.sequence,

@@ -12,8 +12,8 @@ Result<RecordFields> Counters::counter_at(const Target& at) const {
   return record;
 }
 
-Result<CounterResult> Counters::add(Bytes key, std::int64_t summand, const DiskLookup& look,
-                                    Nanos begin_by) {
+StoreResult<CounterResult> Counters::add(Bytes key, std::int64_t summand, const DiskLookup& look,
+                                         Nanos begin_by) {
   std::array<std::byte, kCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key, .value = bytes};
   CounterResult result;
@@ -43,8 +43,8 @@ Result<CounterResult> Counters::add(Bytes key, std::int64_t summand, const DiskL
   return result;
 }
 
-Result<CounterResult> Counters::swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                                     const DiskLookup& look, Nanos begin_by) {
+StoreResult<CounterResult> Counters::swap(Bytes key, std::int64_t expected, std::int64_t desired,
+                                          const DiskLookup& look, Nanos begin_by) {
   std::array<std::byte, kCounterBytes> bytes;
   store_le(bytes.data(), desired);
   RecordFields fields{.counter = true, .key = key, .value = bytes};
@@ -101,8 +101,8 @@ Result<Counters::CellPlan> Counters::plan_in_cell(const Target& at, RecordFields
   return made;
 }
 
-Result<Counters::Opened> Counters::open(Bytes key, bool create, std::uint32_t network,
-                                        const DiskLookup& look, Nanos begin_by) {
+StoreResult<Counters::Opened> Counters::open(Bytes key, bool create, std::uint32_t network,
+                                             const DiskLookup& look, Nanos begin_by) {
   std::array<std::byte, kCellCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key};
   Opened opened;

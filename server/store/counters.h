@@ -36,11 +36,11 @@ class Counters {
 
   // Adds to a counter and returns the sum. An absent key counts from 0. kWrongType: the key holds a
   // plain value. kOutOfRange: the sum would exceed the limits; nothing changed.
-  Result<CounterResult> add(Bytes key, std::int64_t summand, const DiskLookup& look = {},
-                            Nanos begin_by = kAnyTime);
+  StoreResult<CounterResult> add(Bytes key, std::int64_t summand, const DiskLookup& look = {},
+                                 Nanos begin_by = kAnyTime);
   // Sets the number to `desired` if it is `expected`; otherwise returns `done` false. kNotFound.
-  Result<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                             const DiskLookup& look = {}, Nanos begin_by = kAnyTime);
+  StoreResult<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired,
+                                  const DiskLookup& look = {}, Nanos begin_by = kAnyTime);
 
   // Returns the counter's cell for clients of `network`. A counter without a cell gets one. `cell`
   // is empty if no cell is left, the number is too large for a cell, or the counter's cell belongs
@@ -50,8 +50,8 @@ class Counters {
     Version version{};
     std::optional<std::uint32_t> cell{};
   };
-  Result<Opened> open(Bytes key, bool create, std::uint32_t network, const DiskLookup& look = {},
-                      Nanos begin_by = kAnyTime);
+  StoreResult<Opened> open(Bytes key, bool create, std::uint32_t network,
+                           const DiskLookup& look = {}, Nanos begin_by = kAnyTime);
 
  private:
   struct CellPlan {

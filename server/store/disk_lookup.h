@@ -1,9 +1,10 @@
-// Result of a disk read for an operation whose key is not in memory. The operation is called again
-// with it.
+// The error of an operation whose key is not in memory, and the result of the disk read with which
+// the operation is called again.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <expected>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -13,9 +14,21 @@
 
 namespace rkv::server {
 
-// Returned by an operation whose key's record is, or may be, on disk only. The record must be
-// loaded (DiskFetcher) before the operation is called again. This code never leaves the server.
-inline constexpr Code kOnDisk = static_cast<Code>(200);
+// The error of an operation on a key.
+struct StoreError : Error {
+  // Implicit, so that an operation can return any Error.
+  StoreError(const Error& error, bool is_on_disk = false)  // NOLINT(google-explicit-constructor)
+      : Error(error), on_disk(is_on_disk) {}
+  // The key's record is, or may be, on disk only. The record must be loaded (DiskFetcher) before
+  // the operation is called again. `code` is kBusy, for a caller that loads nothing.
+  bool on_disk = false;
+};
+template <class T>
+class [[nodiscard]] StoreResult : public std::expected<T, StoreError> {
+ public:
+  using std::expected<T, StoreError>::expected;
+};
+using StoreStatus = StoreResult<void>;
 
 // Above all commit sequences.
 inline constexpr std::uint64_t kAboveAllSequences = std::numeric_limits<std::uint64_t>::max();

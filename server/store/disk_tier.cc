@@ -40,12 +40,13 @@ bool DiskTier::is_on_disk(Bytes key) const {
   return !check_in_memory(table_.target(hash, locked, key), {});
 }
 
-Status DiskTier::check_in_memory(const Target& at, const DiskLookup& look) const {
+StoreStatus DiskTier::check_in_memory(const Target& at, const DiskLookup& look) const {
   if (at.found || removal_sequences_ == nullptr) return {};
   const Index& index = table_.index();
   if (!index.all_spilled() && !index.find_on_disk(at.home, at.hash)) return {};
   if (!look || removal_sequences_->of(at.hash) > look->as_of) {
-    return fail(kOnDisk, "the record is on disk");
+    return std::unexpected(
+        StoreError({.code = Code::kBusy, .text = "the record is on disk"}, /*is_on_disk=*/true));
   }
   if (look->record == nullptr) return {};  // (REMSEQ-2)
   return std::unexpected(look->record->no_room);

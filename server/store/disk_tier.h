@@ -47,14 +47,14 @@ class DiskTier {
 
   // The sequence that must be on disk before the disk is read for this key.
   std::uint64_t removal_sequence(Bytes key) const;
-  // A hint: whether operations on this key would return kOnDisk.
+  // A hint: whether operations on this key would return `on_disk`.
   bool is_on_disk(Bytes key) const;
 
   // ---- for the operations on keys
 
-  // OK if the memory, or `look`, decides whether the key has a record; else kOnDisk, or the error
-  // that kept the record out of memory.
-  Status check_in_memory(const Target& at, const DiskLookup& look) const;
+  // OK if the memory, or `look`, decides whether the key has a record; else `on_disk`, or the
+  // error that kept the record out of memory.
+  StoreStatus check_in_memory(const Target& at, const DiskLookup& look) const;
   // The key's record from `look`, if it is on disk only and the look is still valid (REMSEQ-2).
   const RecordOnDisk* record_on_disk(const Target& at, const DiskLookup& look) const;
   // A DELETE of a record that is on disk only. Uses up `room`.

@@ -8,8 +8,8 @@
 
 namespace rkv::server {
 
-Result<LargePut> LargeRecords::begin(Bytes key, std::size_t value_length,
-                                     const PutOptions& options) {
+StoreResult<LargePut> LargeRecords::begin(Bytes key, std::size_t value_length,
+                                          const PutOptions& options) {
   RKV_CHECK(!key.empty() && key.size() <= kMaxKeyBytes && is_large(value_length) &&
                 value_length <= kMaxValueBytes,
             "key or value outside the limits");
@@ -49,14 +49,14 @@ Result<PutResult> LargeRecords::finish(LargePut large, Bytes key, std::uint64_t 
     RKV_RETURN_IF_ERROR(records_.find_vacancy(at, plan));
     return plan;
   };
-  auto done = records_.commit(large.room, fields, prepare, large.look, options.begin_by,
-                              std::move(large.copy));
-  if (!done) table_.blocks().release(large.block, large.units());
-  if (!done && done.error().code == kOnDisk) {
-    // The record was evicted after begin_large(), in the milliseconds in which the value arrived.
+  const auto done = records_.commit(large.room, fields, prepare, large.look, options.begin_by,
+                                    std::move(large.copy));
+  if (done) return *done;
+  table_.blocks().release(large.block, large.units());
+  // The record was evicted after begin(), in the milliseconds in which the value arrived.
+  if (done.error().on_disk)
     return fail(Code::kBusy, "the key's record was evicted meanwhile: retry");
-  }
-  return done;
+  return std::unexpected(done.error());
 }
 
 void LargeRecords::cancel(LargePut large) {
@@ -64,7 +64,7 @@ void LargeRecords::cancel(LargePut large) {
   table_.blocks().release(large.block, large.units());
 }
 
-Result<PutResult> LargeRecords::put(Bytes key, Bytes value, const PutOptions& options) {
+StoreResult<PutResult> LargeRecords::put(Bytes key, Bytes value, const PutOptions& options) {
   RKV_ASSIGN_OR_RETURN(LargePut large, begin(key, value.size(), options));
   copy_to_shared(large.value.data(), value);
   if (large.copy != nullptr) std::memcpy(large.copy.get(), value.data(), value.size());

@@ -8,7 +8,8 @@
 // Invariant: a LargePut is passed to exactly one of finish() and cancel(). Until then only its
 // owner uses the block and the space in the log.
 //
-// Thread safety: all operations from any thread. Both steps fail like Store::put().
+// Thread safety: all operations from any thread. Both steps fail like Store::put(), except that
+// finish() never returns `on_disk`.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,7 @@ class LargeRecords {
   // The epoch that value_digest() of a value for finish() takes.
   std::uint64_t epoch() const { return table_.memory().epoch(); }
   // Checks the key's presence on disk and acquires the memory. finish() checks the condition.
-  Result<LargePut> begin(Bytes key, std::size_t value_length, const PutOptions& options);
+  StoreResult<LargePut> begin(Bytes key, std::size_t value_length, const PutOptions& options);
   // Publishes the value. `digest` is value_digest() of the bytes in `large.value`. On an error
   // `large` is cancelled. Holds the pair's lock no longer than a small put does.
   Result<PutResult> finish(LargePut large, Bytes key, std::uint64_t digest,
@@ -59,7 +60,7 @@ class LargeRecords {
   // REQUIRES: `large.value` is not written any more, by the caller or by a device.
   void cancel(LargePut large);
   // Stores a value that is complete in memory already.
-  Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options);
+  StoreResult<PutResult> put(Bytes key, Bytes value, const PutOptions& options);
 
  private:
   RecordTable& table_;

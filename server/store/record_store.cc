@@ -177,7 +177,7 @@ Status RecordStore::check_put(const Target& target, const PutOptions& options) c
   return {};
 }
 
-Result<PutResult> RecordStore::put(Bytes key, Bytes value, const PutOptions& options) {
+StoreResult<PutResult> RecordStore::put(Bytes key, Bytes value, const PutOptions& options) {
   RecordFields fields = fields_for(key, options);
   fields.value = value;
   // Acquires everything that could fail before anything is published (STORE-4).
@@ -189,8 +189,9 @@ Result<PutResult> RecordStore::put(Bytes key, Bytes value, const PutOptions& opt
   return commit(room, fields, prepare, options.look, options.begin_by);
 }
 
-Status RecordStore::check_remove(const Target& at, const RecordOnDisk* on_disk,
-                                 std::optional<Version> expected, const DiskLookup& look) const {
+StoreStatus RecordStore::check_remove(const Target& at, const RecordOnDisk* on_disk,
+                                      std::optional<Version> expected,
+                                      const DiskLookup& look) const {
   if (on_disk == nullptr) {
     RKV_RETURN_IF_ERROR(disk_.check_in_memory(at, look));
     if (at.found && !expected) return {};
@@ -203,15 +204,15 @@ Status RecordStore::check_remove(const Target& at, const RecordOnDisk* on_disk,
   return {};
 }
 
-Result<Version> RecordStore::remove(Bytes key, std::optional<Version> expected,
-                                    const DiskLookup& look, Nanos begin_by) {
+StoreResult<Version> RecordStore::remove(Bytes key, std::optional<Version> expected,
+                                         const DiskLookup& look, Nanos begin_by) {
   const KeyHash hash = memory_.hash(key);
   RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(key.size(), 0));
 
   RecordTable::Locked locked(table_, hash);
   const Target at = table_.target(hash, locked, key);
   const RecordOnDisk* on_disk = disk_.record_on_disk(at, look);
-  Status allowed = check_time(begin_by);
+  StoreStatus allowed = check_time(begin_by);
   if (allowed) allowed = check_remove(at, on_disk, expected, look);
   if (allowed && at.found) {
     if (const auto ended = cells_.end(table_.record_at(at.found->slot.location())); !ended) {
@@ -234,7 +235,7 @@ Result<Version> RecordStore::remove(Bytes key, std::optional<Version> expected,
   return version;
 }
 
-Result<GetResult> RecordStore::get(Bytes key, MutableBytes out, const DiskLookup& look) const {
+StoreResult<GetResult> RecordStore::get(Bytes key, MutableBytes out, const DiskLookup& look) const {
   const KeyHash hash = memory_.hash(key);
   const RecordTable::Locked locked(table_, hash);
   const Target at = table_.target(hash, locked, key);

@@ -81,12 +81,13 @@ class RecordStore {
   explicit RecordStore(const Parts& parts);
 
   // Errors: store.h.
-  Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options);  // REQUIRES: not large
-  Result<Version> remove(Bytes key, std::optional<Version> expected, const DiskLookup& look,
-                         Nanos begin_by);
+  StoreResult<PutResult> put(Bytes key, Bytes value,
+                             const PutOptions& options);  // REQUIRES: not large
+  StoreResult<Version> remove(Bytes key, std::optional<Version> expected, const DiskLookup& look,
+                              Nanos begin_by);
   // Copies the value to `out` unless the value is large. kTooLarge: it is not large, and `out` is
   // too short; kMaxInlineBytes hold any.
-  Result<GetResult> get(Bytes key, MutableBytes out, const DiskLookup& look) const;
+  StoreResult<GetResult> get(Bytes key, MutableBytes out, const DiskLookup& look) const;
   // Adds kHintWords words that clients of one transport swap (pins.h). Call it before the first
   // operation. The words must outlive the store.
   void add_hint_words(const std::uint64_t* words) { pins_.add_words(words); }
@@ -123,15 +124,16 @@ class RecordStore {
   // A write after the reservation in the log. `prepare(target)` makes the plan, or refuses. Uses up
   // `room`.
   template <class Prepare>
-  Result<PutResult> commit(CommitLog::Reservation room, RecordFields& fields, Prepare prepare,
-                           const DiskLookup& look, Nanos begin_by, CommitLog::Attachment copy = {});
+  StoreResult<PutResult> commit(CommitLog::Reservation room, RecordFields& fields, Prepare prepare,
+                                const DiskLookup& look, Nanos begin_by,
+                                CommitLog::Attachment copy = {});
 
  private:
   void write_in_place(const Plan& plan, const RecordFields& fields);
   std::uint64_t write_prepared(const Plan& plan, const RecordFields& fields);
   Status check_condition(const Target& target, Condition condition, Version expected) const;
-  Status check_remove(const Target& at, const RecordOnDisk* on_disk,
-                      std::optional<Version> expected, const DiskLookup& look) const;
+  StoreStatus check_remove(const Target& at, const RecordOnDisk* on_disk,
+                           std::optional<Version> expected, const DiskLookup& look) const;
   Result<GetResult> get_on_disk(const RecordOnDisk& record, MutableBytes out) const;
 
   RecordTable& table_;
@@ -149,15 +151,16 @@ class RecordStore {
 };
 
 template <class Prepare>
-Result<PutResult> RecordStore::commit(CommitLog::Reservation room, RecordFields& fields,
-                                      Prepare prepare, const DiskLookup& look, Nanos begin_by,
-                                      CommitLog::Attachment copy) {
+StoreResult<PutResult> RecordStore::commit(CommitLog::Reservation room, RecordFields& fields,
+                                           Prepare prepare, const DiskLookup& look, Nanos begin_by,
+                                           CommitLog::Attachment copy) {
   const KeyHash hash = memory_.hash(fields.key);
   RecordTable::Locked locked(table_, hash);
   const Target at = table_.target(hash, locked, fields.key);
-  Status allowed = check_time(begin_by);
+  StoreStatus allowed = check_time(begin_by);
   if (allowed) allowed = disk_.check_in_memory(at, look);
-  const Result<Plan> ready = allowed ? prepare(at) : std::unexpected(allowed.error());
+  const StoreResult<Plan> ready =
+      allowed ? StoreResult<Plan>(prepare(at)) : std::unexpected(allowed.error());
   if (!ready) {
     locked.unlock();
     log_.unreserve(room);

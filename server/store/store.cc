@@ -27,7 +27,7 @@ Store::Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint3
       counters_(table_, log, counter_cells_, records_),
       loader_(table_, log, expiry_clock_, disk_, growth_, expirer_, records_) {}
 
-Result<PutResult> Store::put(Bytes key, Bytes value, const PutOptions& options) {
+StoreResult<PutResult> Store::put(Bytes key, Bytes value, const PutOptions& options) {
   RKV_CHECK(!key.empty() && key.size() <= kMaxKeyBytes && value.size() <= kMaxValueBytes,
             "key or value outside the limits");
   if (is_large(value.size())) return large_records_.put(key, value, options);

@@ -8,9 +8,9 @@
 //   next = store.expirer().expire();
 //
 // Errors of all operations on keys; nothing has changed when one is returned:
-//  - kOnDisk: the record is on disk only, or may be.
 //  - kOutOfMemory: no space for the record.
-//  - kBusy: the commit log is full, or memory is being added or freed.
+//  - kBusy: the commit log is full, or memory is being added or freed; or, with `on_disk`, the
+//    record is on disk only, or may be.
 //  - kIo: the commit log failed.
 //  - kTimeout: the write could not begin in time. The clock is read under the pair's lock, after
 //    everything that may wait.
@@ -77,16 +77,16 @@ class Store {
   // Stores a value of any length. Errors from the options: kConflict: the condition does not hold.
   // kNotFound: kIfVersion, and the key does not exist. kWrongType: the key holds a counter.
   // kTooLarge: no block of this store is long enough. A put without a time to live never expires.
-  Result<PutResult> put(Bytes key, Bytes value, const PutOptions& options = {});
+  StoreResult<PutResult> put(Bytes key, Bytes value, const PutOptions& options = {});
   // Deletes the key and returns the version of the deletion. kNotFound. kConflict: the key has
   // another version than `expected`.
-  Result<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt,
-                         const DiskLookup& look = {}, Nanos begin_by = kAnyTime) {
+  StoreResult<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt,
+                              const DiskLookup& look = {}, Nanos begin_by = kAnyTime) {
     return records_.remove(key, expected, look, begin_by);
   }
   // Copies the value to `out` unless the value is large. kNotFound. kTooLarge: it is not large, and
   // `out` is too short; kMaxInlineBytes hold any.
-  Result<GetResult> get(Bytes key, MutableBytes out, const DiskLookup& look = {}) const {
+  StoreResult<GetResult> get(Bytes key, MutableBytes out, const DiskLookup& look = {}) const {
     return records_.get(key, out, look);
   }
 

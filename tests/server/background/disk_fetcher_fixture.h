@@ -239,10 +239,10 @@ class StoreOnDisk {
     for (;;) {
       auto done = operation(load ? load->look() : DiskLookup());
       if (done) return done;
-      if (done.error().code == Code::kBusy) {
-        std::this_thread::sleep_for(std::chrono::microseconds(200));  // as a client does
-      } else if (done.error().code == kOnDisk) {
+      if (done.error().on_disk) {
         load = bring(key);
+      } else if (done.error().code == Code::kBusy) {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));  // as a client does
       } else {
         return done;
       }
