@@ -23,12 +23,6 @@ class Threads final : public BackgroundThread {
       body();
     });
   }
-  bool running() const override { return !threads_.empty(); }
-  void join() override {
-    for (std::thread& thread : threads_)
-      thread.join();
-    threads_.clear();
-  }
   void wait(Mutex& mutex, Nanos at_most) override RKV_REQUIRES(mutex) {
     if (at_most == kUntilNotified) {
       changed_.wait(mutex);
@@ -39,6 +33,12 @@ class Threads final : public BackgroundThread {
   void notify() override { changed_.notify_all(); }
 
  private:
+  void join() override {
+    for (std::thread& thread : threads_)
+      thread.join();
+    threads_.clear();
+  }
+
   ConditionVariable changed_;
   std::vector<std::thread> threads_;
 };

@@ -1,18 +1,21 @@
-// BackgroundThread: the threads of a part that works beside requests, and how they wait.
-// DiskFetcher, WarmUp, Scans, Backups and StoreMaintenance each hold one. A simulation gives them
-// fibers instead of threads.
+// BackgroundThread: the threads of a part that works beside requests, and how they wait and end.
+// DiskFetcher, WarmUp, Scans, Backups and StoreMaintenance each hold one, as their last member: it
+// is destroyed first, and checks that its threads have ended. A simulation gives them fibers
+// instead of threads.
 //
 //   background->start("rkv-scans", [this] { run(); });
 //   ...
 //   const MutexLock lock(mutex_);             // in run()
-//   while (!stopping_ && asked_.empty()) background->wait(mutex_);
+//   while (!background->stopping() && asked_.empty()) background->wait(mutex_);
 //   ...
 //   background->notify();                     // after changing what run() waits for
-//   background->join();                       // after setting stopping_ and notify()
+//   background->stop(mutex_);                 // run() sees stopping() and returns
 //
-// Thread safety: wait: the bodies. notify: any thread. start, running, join: the owner.
+// Thread safety: wait: the bodies. notify, begin_stop, stopping: any thread. start, stop: the
+// owner.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -27,23 +30,39 @@ class BackgroundThread {
   static constexpr Nanos kUntilNotified = std::numeric_limits<Nanos>::max();
 
   BackgroundThread() = default;
-  virtual ~BackgroundThread() = default;
+  virtual ~BackgroundThread() = default;  // REQUIRES: stopped, or not started
   BackgroundThread(const BackgroundThread&) = delete;
   BackgroundThread& operator=(const BackgroundThread&) = delete;
 
   // Runs `body` on a thread until it returns; several bodies may run. `name`: the thread's, at most
   // 15 characters.
   virtual void start(const char* name, std::function<void()> body) = 0;
-  // Whether a body was started and not joined.
-  virtual bool running() const = 0;
+  // Asks the bodies to return. `mutex` is the one that they wait with, so that none misses it. Does
+  // not block.
+  void begin_stop(Mutex& mutex) {
+    {
+      const MutexLock lock(mutex);
+      stopping_.store(true);
+    }
+    notify();
+  }
   // Blocks until every body has returned.
-  virtual void join() = 0;
+  void stop(Mutex& mutex) {
+    begin_stop(mutex);
+    join();
+  }
+  bool stopping() const { return stopping_.load(); }
 
   // Releases `mutex`, blocks until notify() or for `at_most`, and takes `mutex` again. May return
   // early, so the caller rechecks its condition. A change under the same mutex is never missed.
   virtual void wait(Mutex& mutex, Nanos at_most = kUntilNotified) RKV_REQUIRES(mutex) = 0;
   // Ends every wait() that is under way. Does not block.
   virtual void notify() = 0;
+
+ private:
+  virtual void join() = 0;
+
+  std::atomic<bool> stopping_{false};
 };
 
 // Makes the BackgroundThread of a part.

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "common/check.h"
 #include "common/log.h"
 #include "server/persistence/engine.h"
 #include "server/persistence/files.h"
@@ -40,33 +39,25 @@ Backups::Backups(std::string directory, Parts parts)
       parts_(std::move(parts)),
       background_(parts_.make_background()) {}
 
-Backups::~Backups() {
-  RKV_CHECK(!background_->running(), "backups are destroyed while their thread runs");
-}
-
 void Backups::start() {
   background_->start("rkv-backups", [this] { run(); });
 }
 
 void Backups::begin_stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_.store(true);
-  }
-  background_->notify();
+  background_->begin_stop(mutex_);
   parts_.stop_checkpoints();
 }
 
 void Backups::stop() {
   begin_stop();
-  background_->join();
+  background_->stop(mutex_);
 }
 
 Result<std::shared_ptr<const Backup>> Backups::ask(std::string_view name, std::uint64_t through) {
   std::shared_ptr<Backup> backup;
   {
     const MutexLock lock(mutex_);
-    if (current_ != nullptr || stopping_) {
+    if (current_ != nullptr || background_->stopping()) {
       return fail(Code::kBusy, "another backup is being made: try again a little later");
     }
     backup = current_ = std::make_shared<Backup>(name, through);
@@ -87,16 +78,16 @@ void Backups::marks_changed() {
 void Backups::run() {
   MutexLock lock(mutex_);
   for (;;) {
-    while (!stopping_ && current_ == nullptr)
+    while (!background_->stopping() && current_ == nullptr)
       background_->wait(mutex_);
     if (current_ == nullptr) return;
     const std::shared_ptr<Backup> backup = current_;
     parts_.request_sync(backup->through());
     const auto synced = [&] { return parts_.log.sync_mark() >= backup->through(); };
-    while (!stopping_ && !parts_.log.failed() && !synced())
+    while (!background_->stopping() && !parts_.log.failed() && !synced())
       background_->wait(mutex_);
     Status made = std::unexpected(refusal_of(Refused::kBackup, parts_.log.disk_state()));
-    if (stopping_) {
+    if (background_->stopping()) {
       made = std::unexpected(kStopped);
     } else if (synced()) {
       lock.unlock();
@@ -136,7 +127,7 @@ Status Backups::make(const Backup& backup) const {
   if (const int error = sync_directory(partial); error != 0)
     return failed(failure_of("fsync", error));
   // A checkpoint made of hard links is over before stop_checkpoints() can end it.
-  if (stopping_.load()) return failed(kStopped);
+  if (background_->stopping()) return failed(kStopped);
   if (renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) != 0) {
     if (errno == EEXIST) return failed({.code = Code::kConflict, .text = kExists});
     return failed(failure_of("renameat2", errno));

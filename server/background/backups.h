@@ -67,7 +67,6 @@ class Backups {
   };
   // REQUIRES: `directory` exists.
   Backups(std::string directory, Parts parts);
-  ~Backups();  // REQUIRES: stopped
   Backups(const Backups&) = delete;
   Backups& operator=(const Backups&) = delete;
 
@@ -89,10 +88,9 @@ class Backups {
 
   const std::string directory_;
   const Parts parts_;
-  const std::unique_ptr<BackgroundThread> background_;
   Mutex mutex_;
   std::shared_ptr<Backup> current_ RKV_GUARDED_BY(mutex_);
-  std::atomic<bool> stopping_{false};  // set with mutex_ held
+  const std::unique_ptr<BackgroundThread> background_;
 };
 
 }  // namespace rkv::server

@@ -1,6 +1,6 @@
 #include "server/background/disk_fetcher.h"
 
-#include "common/check.h"
+#include <utility>
 
 namespace rkv::server {
 
@@ -22,22 +22,13 @@ bool is_no_room(Code code, bool last) {
 
 }  // namespace
 
-DiskFetcher::~DiskFetcher() {
-  RKV_CHECK(!background_->running(), "loads are destroyed while their threads run");
-}
-
 void DiskFetcher::start() {
   for (std::uint32_t i = 0; i < parts_.threads; ++i)
     background_->start("rkv-disk-reads", [this] { run(); });
 }
 
 void DiskFetcher::stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  background_->notify();
-  background_->join();
+  background_->stop(mutex_);
   const MutexLock lock(mutex_);
   for (const auto& load : queue_)
     load->finish(fail(Code::kBusy, kNoMoreLoads));
@@ -50,7 +41,7 @@ std::shared_ptr<const Load> DiskFetcher::ask(Bytes key) {
   std::shared_ptr<Load> load;
   {
     const MutexLock lock(mutex_);
-    if (stopping_) {  // (FETCH-3)
+    if (background_->stopping()) {  // (FETCH-3)
       load = std::make_shared<Load>(text);
       load->finish(fail(Code::kBusy, kNoMoreLoads));
       return load;
@@ -67,9 +58,9 @@ std::shared_ptr<const Load> DiskFetcher::ask(Bytes key) {
 void DiskFetcher::run() {
   MutexLock lock(mutex_);
   for (;;) {
-    while (!stopping_ && queue_.empty())
+    while (!background_->stopping() && queue_.empty())
       background_->wait(mutex_);
-    if (stopping_) return;
+    if (background_->stopping()) return;
     const std::shared_ptr<Load> load = std::move(queue_.front());
     queue_.pop_front();
     if (load.use_count() == kOurs) {  // the connections of its clients have ended
@@ -133,14 +124,14 @@ bool DiskFetcher::await_written(std::uint64_t sequence) {
   if (sequence <= parts_.disk.written()) return true;
   parts_.request_write(sequence);
   const MutexLock lock(mutex_);
-  while (!stopping_ && !parts_.disk.log.failed() && sequence > parts_.disk.written())
+  while (!background_->stopping() && !parts_.disk.log.failed() && sequence > parts_.disk.written())
     background_->wait(mutex_, kNap);
   return sequence <= parts_.disk.written();
 }
 
 void DiskFetcher::await_room() {
   const MutexLock lock(mutex_);
-  if (!stopping_) background_->wait(mutex_, kNap);
+  if (!background_->stopping()) background_->wait(mutex_, kNap);
 }
 
 }  // namespace rkv::server

@@ -70,7 +70,6 @@ class DiskFetcher {
   };
   explicit DiskFetcher(Parts parts)
       : parts_(std::move(parts)), background_(parts_.make_background()) {}
-  ~DiskFetcher();  // REQUIRES: stopped
   DiskFetcher(const DiskFetcher&) = delete;
   DiskFetcher& operator=(const DiskFetcher&) = delete;
 
@@ -93,11 +92,10 @@ class DiskFetcher {
   void await_room();
 
   const Parts parts_;
-  const std::unique_ptr<BackgroundThread> background_;
   Mutex mutex_;
   std::deque<std::shared_ptr<Load>> queue_ RKV_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::shared_ptr<Load>> pending_ RKV_GUARDED_BY(mutex_);
-  bool stopping_ RKV_GUARDED_BY(mutex_) = false;
+  const std::unique_ptr<BackgroundThread> background_;
 };
 
 }  // namespace rkv::server

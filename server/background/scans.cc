@@ -28,21 +28,8 @@ ScanPage::ScanPage(Bytes query, std::uint64_t through,
   pages_->fetch_add(1, std::memory_order_relaxed);
 }
 
-Scans::~Scans() {
-  RKV_CHECK(!background_->running(), "scans are destroyed while their thread runs");
-}
-
 void Scans::start() {
   background_->start("rkv-scans", [this] { run(); });
-}
-
-void Scans::stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  background_->notify();
-  background_->join();
 }
 
 // The limit need not be exact: workers that ask at the same time may exceed it by a few.
@@ -53,7 +40,7 @@ Result<std::shared_ptr<const ScanPage>> Scans::ask(Bytes query, std::uint64_t th
   auto page = std::make_shared<ScanPage>(query, through, pages_);
   {
     const MutexLock lock(mutex_);
-    if (stopping_) return fail(Code::kBusy, kStopping);
+    if (background_->stopping()) return fail(Code::kBusy, kStopping);
     asked_.push_back(page);
   }
   background_->notify();
@@ -74,7 +61,7 @@ void Scans::run() {
     std::shared_ptr<ScanPage> page;
     {
       const MutexLock lock(mutex_);
-      while (!stopping_ && asked_.empty())
+      while (!background_->stopping() && asked_.empty())
         background_->wait(mutex_);
       if (asked_.empty()) return;
       page = std::move(asked_.front());
@@ -104,10 +91,10 @@ Status Scans::await_applied(std::uint64_t through) {
   if (!applied()) parts_.request_write(through);
   const MutexLock lock(mutex_);
   awaits_mark_ = true;
-  while (!stopping_ && !parts_.log.failed() && !applied())
+  while (!background_->stopping() && !parts_.log.failed() && !applied())
     background_->wait(mutex_);
   awaits_mark_ = false;
-  if (stopping_) return fail(Code::kIo, kStopping);
+  if (background_->stopping()) return fail(Code::kIo, kStopping);
   if (applied()) return {};
   return refused();
 }

@@ -86,7 +86,6 @@ class Scans {
     MakeBackground make_background = background_threads;
   };
   explicit Scans(Parts parts) : parts_(std::move(parts)), background_(parts_.make_background()) {}
-  ~Scans();  // REQUIRES: stopped
   Scans(const Scans&) = delete;
   Scans& operator=(const Scans&) = delete;
 
@@ -96,7 +95,7 @@ class Scans {
   // Call it when the log's marks or its failed flag have changed.
   void marks_changed();
   void start();
-  void stop();
+  void stop() { background_->stop(mutex_); }
 
  private:
   void run();
@@ -108,11 +107,10 @@ class Scans {
   const Parts parts_;
   const std::shared_ptr<std::atomic<std::uint32_t>> pages_ =
       std::make_shared<std::atomic<std::uint32_t>>(0);
-  const std::unique_ptr<BackgroundThread> background_;
   Mutex mutex_;
   std::deque<std::shared_ptr<ScanPage>> asked_ RKV_GUARDED_BY(mutex_);
   bool awaits_mark_ RKV_GUARDED_BY(mutex_) = false;
-  bool stopping_ RKV_GUARDED_BY(mutex_) = false;
+  const std::unique_ptr<BackgroundThread> background_;
 };
 
 }  // namespace rkv::server

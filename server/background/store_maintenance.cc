@@ -2,21 +2,8 @@
 
 namespace rkv::server {
 
-StoreMaintenance::~StoreMaintenance() {
-  stop();
-}
-
 void StoreMaintenance::start() {
   background_->start(name_, [this] { run(); });
-}
-
-void StoreMaintenance::stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  background_->notify();
-  background_->join();
 }
 
 void StoreMaintenance::call() {
@@ -29,12 +16,12 @@ void StoreMaintenance::call() {
 
 void StoreMaintenance::run() {
   MutexLock lock(mutex_);
-  while (!stopping_) {
+  while (!background_->stopping()) {
     called_ = false;
     lock.unlock();
     const Nanos next = step_();
     lock.lock();
-    while (!called_ && !stopping_) {
+    while (!called_ && !background_->stopping()) {
       const Nanos left = next - clock_.now();
       if (left <= 0) break;
       background_->wait(mutex_, left);

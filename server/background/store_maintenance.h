@@ -27,12 +27,12 @@ class StoreMaintenance {
   StoreMaintenance(const char* name, const Clock& clock, Step step,
                    std::unique_ptr<BackgroundThread> background = background_threads())
       : name_(name), clock_(clock), step_(std::move(step)), background_(std::move(background)) {}
-  ~StoreMaintenance();  // stops. REQUIRES: no later call()
+  ~StoreMaintenance() { stop(); }  // REQUIRES: no later call()
   StoreMaintenance(const StoreMaintenance&) = delete;
   StoreMaintenance& operator=(const StoreMaintenance&) = delete;
 
   void start();
-  void stop();
+  void stop() { background_->stop(mutex_); }
   void call();
 
  private:
@@ -41,10 +41,9 @@ class StoreMaintenance {
   const char* const name_;
   const Clock& clock_;
   const Step step_;
-  const std::unique_ptr<BackgroundThread> background_;
   Mutex mutex_;
   bool called_ RKV_GUARDED_BY(mutex_) = false;
-  bool stopping_ RKV_GUARDED_BY(mutex_) = false;
+  const std::unique_ptr<BackgroundThread> background_;
 };
 
 }  // namespace rkv::server

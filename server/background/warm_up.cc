@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "common/check.h"
 #include "common/log.h"
 #include "server/background/progress.h"
 
@@ -21,32 +20,14 @@ constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // the disk fails or the
 
 }  // namespace
 
-WarmUp::~WarmUp() {
-  RKV_CHECK(!background_->running(), "a warm-up is destroyed while its thread runs");
-}
-
 void WarmUp::start() {
   background_->start("rkv-warm-up", [this] { run(); });
-}
-
-void WarmUp::stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  background_->notify();
-  background_->join();
-}
-
-bool WarmUp::stopping() {
-  const MutexLock lock(mutex_);
-  return stopping_;
 }
 
 void WarmUp::wait(Nanos time) {
   const Nanos until = parts_.clock.now() + time;
   const MutexLock lock(mutex_);
-  while (!stopping_) {
+  while (!background_->stopping()) {
     const Nanos left = until - parts_.clock.now();
     if (left <= 0) return;
     background_->wait(mutex_, left);
@@ -57,7 +38,7 @@ void WarmUp::run() {
   const Nanos started = parts_.clock.now();
   Progress progress(parts_.clock, "loading", parts_.estimated_records);
   End end = End::kMore;
-  while (end == End::kMore && !stopping()) {
+  while (end == End::kMore && !background_->stopping()) {
     end = batch();
     progress.advance(records());
     if (parts_.bytes_per_second == 0) continue;

@@ -38,12 +38,11 @@ class WarmUp {
     MakeBackground make_background = background_threads;
   };
   explicit WarmUp(Parts parts) : parts_(std::move(parts)), background_(parts_.make_background()) {}
-  ~WarmUp();  // REQUIRES: stopped
   WarmUp(const WarmUp&) = delete;
   WarmUp& operator=(const WarmUp&) = delete;
 
   void start();
-  void stop();
+  void stop() { background_->stop(mutex_); }
   std::uint64_t records() const { return records_.load(std::memory_order_relaxed); }
 
  private:
@@ -70,10 +69,8 @@ class WarmUp {
   Status take(const RecordFields& record, const DiskReads::AsOf& as_of);
   bool has_room();
   void wait(Nanos time);
-  bool stopping();
 
   const Parts parts_;
-  const std::unique_ptr<BackgroundThread> background_;
   Ahead ahead_;
   std::string next_;            // all records below it have been taken
   std::string why_;             // why loading failed
@@ -86,7 +83,7 @@ class WarmUp {
   bool has_room_ = true;
   std::atomic<std::uint64_t> records_{0};
   Mutex mutex_;
-  bool stopping_ RKV_GUARDED_BY(mutex_) = false;
+  const std::unique_ptr<BackgroundThread> background_;
 };
 
 }  // namespace rkv::server

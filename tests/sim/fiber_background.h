@@ -9,6 +9,7 @@
 #include <functional>
 #include <utility>
 
+#include "common/check.h"
 #include "common/mutex.h"
 #include "rdma/transport/sim/scheduler.h"
 #include "server/background/background_thread.h"
@@ -20,6 +21,9 @@ class FiberBackground final : public server::BackgroundThread {
   // `group`: the group of its fibers (Scheduler::spawn).
   FiberBackground(rdma::sim::Scheduler& scheduler, int group)
       : scheduler_(scheduler), group_(group) {}
+  ~FiberBackground() override {
+    RKV_CHECK(running_ == 0, "a part is destroyed while its fibers run");
+  }
 
   void start(const char* name, std::function<void()> body) override {
     ++running_;
@@ -30,11 +34,6 @@ class FiberBackground final : public server::BackgroundThread {
           --running_;
         },
         group_);
-  }
-  bool running() const override { return running_ != 0; }
-  void join() override {
-    while (running_ != 0)
-      scheduler_.sleep(1 + scheduler_.up_to(kLook));
   }
   void wait(Mutex& mutex, Nanos at_most) override RKV_REQUIRES(mutex) {
     Waiter& waiter = free_waiter();
@@ -57,6 +56,10 @@ class FiberBackground final : public server::BackgroundThread {
     bool used = false;
   };
 
+  void join() override {
+    while (running_ != 0)
+      scheduler_.sleep(1 + scheduler_.up_to(kLook));
+  }
   Waiter& free_waiter() {
     const auto found = std::ranges::find(waiters_, false, &Waiter::used);
     return found != waiters_.end() ? *found : waiters_.emplace_back();
