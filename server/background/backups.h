@@ -19,39 +19,29 @@
 // the disk. start, stop: the owner.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/mutex.h"
 #include "rkv/result.h"
+#include "server/background/background_task.h"
 #include "server/background/background_thread.h"
 #include "server/persistence/commit_log.h"
 
 namespace rkv::server {
 
-class Backup {
+class Backup final : public BackgroundTask {
  public:
   Backup(std::string_view name, std::uint64_t through) : name_(name), through_(through) {}
   const std::string& name() const { return name_; }
   std::uint64_t through() const { return through_; }
-  bool done() const { return done_.load(std::memory_order_acquire); }
-  // REQUIRES: done().
-  const std::optional<Error>& failure() const { return failure_; }
-  void finish(const Status& status) {
-    if (!status) failure_ = status.error();
-    done_.store(true, std::memory_order_release);
-  }
 
  private:
   const std::string name_;
   const std::uint64_t through_;
-  std::optional<Error> failure_;  // written before done_
-  std::atomic<bool> done_{false};
 };
 
 class Backups {

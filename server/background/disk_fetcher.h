@@ -15,7 +15,6 @@
 // stop: the owner.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -26,36 +25,29 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "server/background/background_task.h"
 #include "server/background/background_thread.h"
 #include "server/background/disk_reads.h"
 #include "server/store/store.h"
 
 namespace rkv::server {
 
-class Load {
+class Load final : public BackgroundTask {
  public:
   explicit Load(std::string_view key) : key_(key) {}
   Bytes key() const { return as_bytes(key_); }
-  bool done() const { return done_.load(std::memory_order_acquire); }
-  // REQUIRES: done(). Nothing: the record is in memory, or look() says what is on disk. look() is
-  // valid as long as this object.
-  const std::optional<Error>& failure() const { return failure_; }
+  // What is on disk; nothing if the record is in memory. REQUIRES: done() without a failure().
+  // Valid as long as this object.
   DiskLookup look() const { return look_; }
 
   // For the loading thread.
   void see_nothing(std::uint64_t as_of) { look_ = SeenOnDisk{.as_of = as_of}; }
   void see(const RecordFields& record, std::uint64_t as_of, const Error& no_room);
-  void finish(const Status& status) {
-    if (!status) failure_ = status.error();
-    done_.store(true, std::memory_order_release);
-  }
 
  private:
   const std::string key_;
-  std::optional<Error> failure_;  // this and the next two are written before done_
-  DiskLookup look_;
+  DiskLookup look_;  // this and the next are written before finish()
   RecordOnDisk record_;
-  std::atomic<bool> done_{false};
 };
 
 class DiskFetcher {

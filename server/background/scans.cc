@@ -68,8 +68,7 @@ void Scans::run() {
       asked_.pop_front();
     }
     if (page.use_count() == 1) continue;  // the connection of its client has ended
-    if (const Status made = make(*page); !made) page->failure_ = made.error();
-    page->done_.store(true, std::memory_order_release);
+    page->finish(make(*page));
     page.reset();
     parts_.finished();
   }

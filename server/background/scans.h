@@ -30,29 +30,25 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "common/mutex.h"
 #include "common/scan.h"
 #include "rkv/result.h"
+#include "server/background/background_task.h"
 #include "server/background/background_thread.h"
 #include "server/persistence/commit_log.h"
 
 namespace rkv::server {
 
-class ScanPage {
+class ScanPage final : public BackgroundTask {
  public:
   // Copies `query`, the encoded query of the request. REQUIRES: it decodes.
   ScanPage(Bytes query, std::uint64_t through, std::shared_ptr<std::atomic<std::uint32_t>> pages);
   ~ScanPage() { pages_->fetch_sub(1, std::memory_order_relaxed); }
-  ScanPage(const ScanPage&) = delete;
-  ScanPage& operator=(const ScanPage&) = delete;
 
   const ScanQuery& query() const { return query_; }
-  bool done() const { return done_.load(std::memory_order_acquire); }
-  // The next three: REQUIRES: done().
-  const std::optional<Error>& failure() const { return failure_; }
+  // The next two: REQUIRES: done().
   Bytes bytes() const { return bytes_; }
   std::uint64_t through() const { return through_; }
 
@@ -61,11 +57,9 @@ class ScanPage {
   const std::vector<std::byte> asked_;                       // the encoded query
   const ScanQuery query_;                                    // points into asked_
   const std::shared_ptr<std::atomic<std::uint32_t>> pages_;  // counts the pages that exist
-  // The next three are written before done_.
+  // The next two are written before finish().
   std::uint64_t through_;
-  std::optional<Error> failure_;
   std::vector<std::byte> bytes_;
-  std::atomic<bool> done_{false};
 };
 
 class Scans {
