@@ -7,12 +7,12 @@
 #include <string>
 
 #include "rkv/client.h"
-#include "tests/client/fake_transport.h"
+#include "tests/client/answering_transport.h"
 
 namespace rkv {
 
+using testing::AnsweringTransport;
 using testing::FakeServer;
-using testing::FakeTransport;
 using testing::ScriptedMemory;
 
 class ClientTest : public ::testing::Test {
@@ -26,7 +26,7 @@ class ClientTest : public ::testing::Test {
  protected:
   Result<Client> connect() {
     options_.timeout = std::chrono::milliseconds(1000);
-    return Client::connect(options_, std::make_shared<FakeTransport>(server_), &server_.clock,
+    return Client::connect(options_, std::make_shared<AnsweringTransport>(server_), &server_.clock,
                            &refusal_);
   }
   Client& client() {

@@ -421,7 +421,7 @@ class GoingClock final : public Clock {
 TEST_F(ClientTest, ACounterIsReadWithinItsDeadline) {
   const GoingClock clock;
   options_.timeout = std::chrono::milliseconds(60'000);
-  auto client = Client::connect(options_, std::make_shared<FakeTransport>(server_), &clock);
+  auto client = Client::connect(options_, std::make_shared<AnsweringTransport>(server_), &clock);
   ASSERT_TRUE(client) << to_string(client.error());
   std::array<std::byte, kCellAnswerBytes> none;
   store_le(none.data(), kNoCell);

@@ -261,7 +261,8 @@ TEST_F(HostileServerTest, WhateverItSaysTheClientLives) {
     if (attacker.one_in(2)) server.accept = attacker.accept();
     ClientOptions options{.timeout = milliseconds(50), .large_bytes = std::size_t{16} << 20};
     options.repeat_connect = false;
-    auto client = Client::connect(options, std::make_shared<FakeTransport>(server), &server.clock);
+    auto client =
+        Client::connect(options, std::make_shared<AnsweringTransport>(server), &server.clock);
     if (!client) continue;
     ++connected;
     server.before_read = [&] {

@@ -12,13 +12,13 @@
 #include <string_view>
 #include <utility>
 
-#include "tests/client/fake_transport.h"
+#include "tests/client/answering_transport.h"
 
 namespace rkv {
 namespace {
 
+using testing::AnsweringTransport;
 using testing::FakeServer;
-using testing::FakeTransport;
 using testing::ScriptedMemory;
 
 // Connects to the server of the address.
@@ -49,7 +49,7 @@ class SeveralTransport final : public rdma::Transport {
       clock_.advance(std::max<Nanos>(deadline.at() - clock_.now(), 0));
       return fail(Code::kTimeout, "no answer");
     }
-    return FakeTransport(*servers_.at(address))
+    return AnsweringTransport(*servers_.at(address))
         .connect(queue, options, address, private_data, deadline, rejection);
   }
 
@@ -58,7 +58,7 @@ class SeveralTransport final : public rdma::Transport {
 
  private:
   std::map<std::string, FakeServer*> servers_;
-  FakeTransport first_;
+  AnsweringTransport first_;
   ManualClock& clock_;
 };
 

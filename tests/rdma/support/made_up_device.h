@@ -58,9 +58,9 @@ class Counted {
   int Lab::* count_;
 };
 
-class FakeRegion final : public Region {
+class MadeUpRegion final : public Region {
  public:
-  FakeRegion(Lab& lab, MutableBytes memory)
+  MadeUpRegion(Lab& lab, MutableBytes memory)
       : counted_(lab, &Lab::regions), memory_(memory), key_(lab.next_key++) {}
   MutableBytes bytes() const override { return memory_; }
   std::uint32_t local_key() const override { return key_; }
@@ -73,9 +73,9 @@ class FakeRegion final : public Region {
 };
 
 // Adds ten times the requested amount, so that the result shows the caller.
-class FakeAtomics final : public Atomics {
+class MadeUpAtomics final : public Atomics {
  public:
-  explicit FakeAtomics(Lab& lab) : counted_(lab, &Lab::atomics) {}
+  explicit MadeUpAtomics(Lab& lab) : counted_(lab, &Lab::atomics) {}
   Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
     return std::exchange(*word, *word + 10 * addend);
   }
@@ -87,12 +87,12 @@ class FakeAtomics final : public Atomics {
   Counted counted_;
 };
 
-class FakeQueue;
+class MadeUpQueue;
 
-class FakeConnection final : public Connection {
+class MadeUpConnection final : public Connection {
  public:
-  FakeConnection(Lab& lab, FakeQueue& queue);
-  ~FakeConnection() override;
+  MadeUpConnection(Lab& lab, MadeUpQueue& queue);
+  ~MadeUpConnection() override;
   Result<std::size_t> post(std::span<const Operation> batch) override { return batch.size(); }
   ConnectionLimits limits() const override { return {}; }
   Bytes private_data() const override { return {}; }
@@ -102,14 +102,14 @@ class FakeConnection final : public Connection {
 
  private:
   Counted counted_;
-  FakeQueue& queue_;
+  MadeUpQueue& queue_;
   std::string peer_ = "fake";
 };
 
-class FakeQueue final : public Queue {
+class MadeUpQueue final : public Queue {
  public:
-  explicit FakeQueue(Lab& lab) : lab_(lab), counted_(lab, &Lab::queues) {}
-  ~FakeQueue() override { EXPECT_TRUE(bound_.empty()) << "a queue ends before its connections"; }
+  explicit MadeUpQueue(Lab& lab) : lab_(lab), counted_(lab, &Lab::queues) {}
+  ~MadeUpQueue() override { EXPECT_TRUE(bound_.empty()) << "a queue ends before its connections"; }
   std::size_t poll(std::span<Completion> out) override {
     const std::scoped_lock lock(mutex_);
     if (bound_.empty()) return 0;
@@ -159,22 +159,22 @@ class FakeQueue final : public Queue {
   std::set<Connection*> told_;  // connections whose end was reported
 };
 
-inline FakeConnection::FakeConnection(Lab& lab, FakeQueue& queue)
+inline MadeUpConnection::MadeUpConnection(Lab& lab, MadeUpQueue& queue)
     : counted_(lab, &Lab::connections), queue_(queue) {
   queue_.bind(this);
 }
-inline FakeConnection::~FakeConnection() {
+inline MadeUpConnection::~MadeUpConnection() {
   queue_.unbind(this);
 }
 
-class FakeIncoming final : public Incoming {
+class MadeUpIncoming final : public Incoming {
  public:
-  explicit FakeIncoming(Lab& lab) : lab_(lab) {}
+  explicit MadeUpIncoming(Lab& lab) : lab_(lab) {}
   Bytes private_data() const override { return {}; }
   const std::string& peer() const override { return peer_; }
   Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions&, Bytes,
                                              const Deadline&) override {
-    return std::make_unique<FakeConnection>(lab_, dynamic_cast<FakeQueue&>(queue));
+    return std::make_unique<MadeUpConnection>(lab_, dynamic_cast<MadeUpQueue&>(queue));
   }
   void reject(Bytes) override {}
 
@@ -183,13 +183,13 @@ class FakeIncoming final : public Incoming {
   std::string peer_ = "fake";
 };
 
-class FakeListener final : public Listener {
+class MadeUpListener final : public Listener {
  public:
-  explicit FakeListener(Lab& lab) : lab_(lab), counted_(lab, &Lab::listeners) {}
+  explicit MadeUpListener(Lab& lab) : lab_(lab), counted_(lab, &Lab::listeners) {}
   Result<std::unique_ptr<Incoming>> next(const Deadline&) override {
     const std::scoped_lock lock(lab_.mutex);
     if (!std::exchange(lab_.request, false)) return std::unique_ptr<Incoming>();
-    return std::make_unique<FakeIncoming>(lab_);
+    return std::make_unique<MadeUpIncoming>(lab_);
   }
   void wake() override {}
   std::uint16_t port() const override { return 4711; }
@@ -199,9 +199,9 @@ class FakeListener final : public Listener {
   Counted counted_;
 };
 
-class FakeWatch final : public DeviceWatch {
+class MadeUpWatch final : public DeviceWatch {
  public:
-  explicit FakeWatch(Lab& lab) : lab_(lab) {}
+  explicit MadeUpWatch(Lab& lab) : lab_(lab) {}
   DeviceEvent next(const Deadline&) override {
     const std::scoped_lock lock(lab_.mutex);
     if (lab_.events.empty()) return {};
@@ -215,11 +215,11 @@ class FakeWatch final : public DeviceWatch {
   Lab& lab_;
 };
 
-class FakeTransport final : public Transport {
+class MadeUpTransport final : public Transport {
  public:
-  explicit FakeTransport(Lab& lab)
+  explicit MadeUpTransport(Lab& lab)
       : lab_(lab), counted_(lab, &Lab::transports), number_(++lab.opened) {}
-  ~FakeTransport() override {
+  ~MadeUpTransport() override {
     const std::scoped_lock lock(lab_.mutex);
     EXPECT_EQ(lab_.regions + lab_.queues + lab_.listeners + lab_.atomics, 0)
         << "a device ends before what is made from it";
@@ -230,25 +230,25 @@ class FakeTransport final : public Transport {
   }
   Result<std::unique_ptr<Region>> attach(MutableBytes memory, Access) override {
     if (lab_.attaches_left-- == 0) return fail(Code::kOutOfMemory, "no room for a region");
-    return std::make_unique<FakeRegion>(lab_, memory);
+    return std::make_unique<MadeUpRegion>(lab_, memory);
   }
   Result<std::unique_ptr<Atomics>> create_atomics(const Region&) override {
-    return std::make_unique<FakeAtomics>(lab_);
+    return std::make_unique<MadeUpAtomics>(lab_);
   }
   Result<std::unique_ptr<Queue>> create_queue(const QueueOptions&) override {
-    return std::make_unique<FakeQueue>(lab_);
+    return std::make_unique<MadeUpQueue>(lab_);
   }
   Result<std::unique_ptr<DeviceWatch>> watch_device() override {
-    return std::make_unique<FakeWatch>(lab_);
+    return std::make_unique<MadeUpWatch>(lab_);
   }
   Result<std::unique_ptr<Listener>> listen(const std::string& address) override {
     lab_.listening = address;
-    return std::make_unique<FakeListener>(lab_);
+    return std::make_unique<MadeUpListener>(lab_);
   }
   Result<std::unique_ptr<Connection>> connect(Queue& queue, const ConnectionOptions&,
                                               const std::string&, Bytes, const Deadline&,
                                               Rejection*) override {
-    return std::make_unique<FakeConnection>(lab_, dynamic_cast<FakeQueue&>(queue));
+    return std::make_unique<MadeUpConnection>(lab_, dynamic_cast<MadeUpQueue&>(queue));
   }
 
  private:

@@ -28,7 +28,7 @@ TEST(Endpoints, WhatCannotBeWatchedServes) {
 TEST(Endpoints, CountersOfALostDeviceAreSavedWhenTheServerStops) {
   rdma::Lab lab;
   rdma::ServerTransports transports;
-  transports.verbs = std::make_unique<rdma::FakeTransport>(lab);
+  transports.verbs = std::make_unique<rdma::MadeUpTransport>(lab);
   transports.reopen_verbs = [] { return fail(Code::kNoDevice, "no such device"); };
   const SteadyClock clock;
   Endpoints endpoints(std::move(transports));

@@ -20,12 +20,12 @@ using ::testing::HasSubstr;
 class ReopeningTest : public ::testing::Test {
  protected:
   ReopeningTest() {
-    auto wrapped = ReopeningTransport::wrap(std::make_unique<FakeTransport>(lab_),
+    auto wrapped = ReopeningTransport::wrap(std::make_unique<MadeUpTransport>(lab_),
                                             [this]() -> Result<std::unique_ptr<Transport>> {
                                               const std::scoped_lock lock(present_mutex_);
                                               if (!lab_.present)
                                                 return fail(Code::kNoDevice, "no such device");
-                                              return std::make_unique<FakeTransport>(lab_);
+                                              return std::make_unique<MadeUpTransport>(lab_);
                                             });
     transport_ = std::move(*wrapped);
     transport_->observe([this](const DeviceReport& now) {

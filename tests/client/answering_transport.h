@@ -23,7 +23,7 @@
 
 namespace rkv::testing {
 
-class FakeConnection;
+class AnsweringConnection;
 
 // The other side: memory, answers, and how it misbehaves.
 struct FakeServer {
@@ -50,7 +50,7 @@ struct FakeServer {
   std::function<std::uint64_t()> atomic_result;  // of every atomic; without it there are none
 
   ManualClock clock;
-  FakeConnection* connection = nullptr;  // the present one
+  AnsweringConnection* connection = nullptr;  // the present one
   int connects = 0;
   int requests = 0;
   int unanswered = 0;  // requests held back at the moment
@@ -64,9 +64,9 @@ struct FakeServer {
   std::vector<std::string> log;      // opcode and key of each request
 };
 
-class FakeRegion final : public rdma::Region {
+class AnsweringRegion final : public rdma::Region {
  public:
-  explicit FakeRegion(std::size_t length) : words_((length + 7) / 8 + 8), length_(length) {}
+  explicit AnsweringRegion(std::size_t length) : words_((length + 7) / 8 + 8), length_(length) {}
   MutableBytes bytes() const override {
     auto* start = reinterpret_cast<std::byte*>(const_cast<std::uint64_t*>(words_.data()));
     const std::size_t skip = (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64;
@@ -81,10 +81,10 @@ class FakeRegion final : public rdma::Region {
   std::size_t length_;
 };
 
-class FakeQueue final : public rdma::Queue {
+class AnsweringQueue final : public rdma::Queue {
  public:
-  explicit FakeQueue(FakeServer& server) : server_(&server) {}
-  ~FakeQueue() override { server_->receives_held -= static_cast<int>(messages_.size()); }
+  explicit AnsweringQueue(FakeServer& server) : server_(&server) {}
+  ~AnsweringQueue() override { server_->receives_held -= static_cast<int>(messages_.size()); }
   void push(const rdma::Completion& completion, Nanos latency = 0) {
     RKV_CHECK(end_ - next_ < ring_.size(), "the fake queue is full");
     ring_[end_++ % ring_.size()] = {.completion = completion,
@@ -144,13 +144,13 @@ class FakeQueue final : public rdma::Queue {
   std::uint32_t last_buffer_ = 0;
 };
 
-class FakeConnection final : public rdma::Connection {
+class AnsweringConnection final : public rdma::Connection {
  public:
-  FakeConnection(FakeServer& server, FakeQueue& queue, std::vector<std::byte> accept)
+  AnsweringConnection(FakeServer& server, AnsweringQueue& queue, std::vector<std::byte> accept)
       : server_(&server), queue_(&queue), accept_(std::move(accept)) {
     server.connection = this;
   }
-  ~FakeConnection() override {
+  ~AnsweringConnection() override {
     if (server_->connection == this) server_->connection = nullptr;
   }
 
@@ -276,7 +276,7 @@ class FakeConnection final : public rdma::Connection {
   // At once: the bytes must be what they are when the client is answered.
   Result<Request> read_long(const Request& sent) {
     const auto source = decode_message_source(sent.value);
-    RKV_CHECK(source && source->remote_key == FakeRegion::kKey, "memory the server may READ");
+    RKV_CHECK(source && source->remote_key == AnsweringRegion::kKey, "memory the server may READ");
     RKV_CHECK(source->length > server_->max_sent_bytes, "it could have been sent");
     ++server_->long_requests;
     std::uint64_t sequence = 0;
@@ -296,7 +296,7 @@ class FakeConnection final : public rdma::Connection {
   }
 
   FakeServer* server_;
-  FakeQueue* queue_;
+  AnsweringQueue* queue_;
   std::vector<std::byte> accept_;
   std::string peer_ = "fake:1";
   bool alive_ = true;
@@ -305,17 +305,17 @@ class FakeConnection final : public rdma::Connection {
   std::vector<std::byte> results_;
 };
 
-class FakeTransport final : public rdma::Transport {
+class AnsweringTransport final : public rdma::Transport {
  public:
-  explicit FakeTransport(FakeServer& server) : server_(&server) {}
+  explicit AnsweringTransport(FakeServer& server) : server_(&server) {}
   std::string describe() const override { return "fake"; }
   Result<std::unique_ptr<rdma::Region>> allocate(std::size_t length, rdma::Access) override {
     server_->registered_bytes += length;
-    return std::make_unique<FakeRegion>(length);
+    return std::make_unique<AnsweringRegion>(length);
   }
   Result<std::unique_ptr<rdma::Queue>> create_queue(const rdma::QueueOptions& options) override {
     server_->registered_bytes += std::size_t{options.receive_buffers} * options.receive_bytes;
-    return std::make_unique<FakeQueue>(*server_);
+    return std::make_unique<AnsweringQueue>(*server_);
   }
   Result<std::unique_ptr<rdma::Listener>> listen(const std::string&) override {
     return fail(Code::kUnsupported, "fake");
@@ -347,8 +347,8 @@ class FakeTransport final : public rdma::Transport {
                          .max_packed = server_->max_packed},
            accept);
     if (server_->accept) accept = *server_->accept;
-    return std::make_unique<FakeConnection>(*server_, static_cast<FakeQueue&>(queue),
-                                            std::move(accept));
+    return std::make_unique<AnsweringConnection>(*server_, static_cast<AnsweringQueue&>(queue),
+                                                 std::move(accept));
   }
 
  private:
