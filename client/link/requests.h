@@ -51,8 +51,6 @@ class Requests {
   // (REQ-3).
   std::optional<std::uint64_t> answered(const Response& response);
 
-  static bool is_send(std::uint64_t context) { return (context & kSendBit) != 0; }
-
  private:
   static constexpr std::uint64_t kSendBit = std::uint64_t{1} << 63;
   struct Entry {

@@ -17,11 +17,6 @@ void Expirer::note(KeyHash hash, const RecordFields& fields) {
   if (earliest && call_) call_();
 }
 
-bool Expirer::is_behind() const {
-  const auto next_ms = expiries_.earliest_ms();
-  return next_ms && *next_ms <= clock_.unix_ms();
-}
-
 Nanos Expirer::expire() {
   while (const auto due = expiries_.take_due(clock_.unix_ms())) {
     if (expire_one(*due)) continue;

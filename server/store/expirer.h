@@ -35,8 +35,6 @@ class Expirer {
   // next record expires, but at most one second from now. If the commit log is full, it does not
   // wait: it returns a time 1 ms away.
   Nanos expire();
-  // Whether an expired record is still present because the commit log had no space.
-  bool is_behind() const;
   // Sets a callback for a record that expires earlier than all others. It runs in any thread,
   // inside an operation.
   void on_earlier_expiry(std::function<void()> call) { call_ = std::move(call); }

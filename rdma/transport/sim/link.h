@@ -58,7 +58,6 @@ class Link {
   }
   // Drops all packets in both directions from now on. The ends detect it later.
   void sever();
-  bool severed() const { return severed_; }
 
  private:
   enum class Cut : std::uint8_t { kNone, kBefore, kAfter };
