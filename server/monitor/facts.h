@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -95,22 +96,31 @@ struct ServerFacts {
   std::string device;
 
   std::uint64_t sum(WorkerCounters::Counter counter) const {
-    std::uint64_t total = 0;
-    for (const WorkerFacts& worker : workers)
-      total += worker.counters->get(counter);
-    return total;
+    return total([&](const WorkerFacts& worker) { return worker.counters->get(counter); });
   }
   std::uint64_t drops(DropReason reason) const {
-    std::uint64_t total = 0;
-    for (const WorkerFacts& worker : workers)
-      total += worker.counters->drops(reason);
-    return total;
+    return total([&](const WorkerFacts& worker) { return worker.counters->drops(reason); });
   }
-  std::uint64_t connections() const {
-    std::uint64_t total = 0;
+  std::uint64_t connections() const { return total(&WorkerFacts::clients); }
+  // Keys that clients have reported as found by READ.
+  std::uint64_t reported_reads() const { return total(&WorkerFacts::reported_reads); }
+  std::uint64_t answers(Opcode opcode, std::size_t status) const {
+    return total(
+        [&](const WorkerFacts& worker) { return worker.counters->answers(opcode, status); });
+  }
+  TimingSum timings(Opcode opcode) const {
+    TimingSum sum;
     for (const WorkerFacts& worker : workers)
-      total += worker.clients;
-    return total;
+      worker.timings->add_to(sum, opcode);
+    return sum;
+  }
+  // Sum of `get` over the workers.
+  template <class Get>
+  std::uint64_t total(Get get) const {
+    std::uint64_t sum = 0;
+    for (const WorkerFacts& worker : workers)
+      sum += std::invoke(get, worker);
+    return sum;
   }
 };
 

@@ -66,9 +66,7 @@ void add_requests(Exposition& out, const ServerFacts& facts) {
     const auto opcode = static_cast<Opcode>(number);
     if (opcode == Opcode::kLong) continue;  // counted under the operation it carries
     for (std::size_t status = 0; status < kStatuses; ++status) {
-      std::uint64_t count = 0;
-      for (const WorkerFacts& worker : facts.workers)
-        count += worker.counters->answers(opcode, status);
+      const std::uint64_t count = facts.answers(opcode, status);
       if (count == 0 && status > 1) continue;
       out.sample({{"operation", to_string(opcode)}, {"status", status_name(status)}}, count);
     }
@@ -81,9 +79,7 @@ void add_latencies(Exposition& out, const ServerFacts& facts) {
   for (std::size_t number = 1; number < kOperations; ++number) {
     const auto opcode = static_cast<Opcode>(number);
     if (opcode == Opcode::kLong) continue;
-    TimingSum sum;
-    for (const WorkerFacts& worker : facts.workers)
-      worker.timings->add_to(sum, opcode);
+    const TimingSum sum = facts.timings(opcode);
     const std::string_view operation = to_string(opcode);
     // 256 ns to 17 s in steps of two powers of two, and +Inf: 15 buckets per operation.
     for (unsigned power = 8; power <= 34; power += 2) {
@@ -114,10 +110,10 @@ void add_endings(Exposition& out, const ServerFacts& facts) {
              "not a fault.");
   for (const auto kind : kCompletionKinds) {
     for (const auto error : kCompletionErrors) {
-      std::uint64_t count = 0;
-      for (const WorkerFacts& worker : facts.workers)
-        count += worker.counters->failures(kind, error);
-      out.sample({{"operation", name_of(kind)}, {"error", name_of(error)}}, count);
+      out.sample({{"operation", name_of(kind)}, {"error", name_of(error)}},
+                 facts.total([&](const WorkerFacts& worker) {
+                   return worker.counters->failures(kind, error);
+                 }));
     }
   }
 }
@@ -269,7 +265,7 @@ void add_disk(Exposition& out, const ServerFacts& facts) {
 void add_one_sided(Exposition& out, const ServerFacts& facts) {
   counter(out, "kvserver_told_reads_total",
           "Keys that clients found by READ: a sample, reported in their requests.",
-          reported_reads(facts));
+          facts.reported_reads());
   gauge(out, "kvserver_one_sided_keys", "Counters that clients currently change by atomics.",
         facts.store.one_sided_counters);
   gauge(out, "kvserver_cells", "Cells for one-sided counters.", facts.store.counter_cells);

@@ -30,8 +30,6 @@ std::uint64_t index_slots_used(const StoreStats& store);
 std::uint64_t requests_waiting(const WorkerFacts& worker);
 // Requests that the worker's clients may have unanswered.
 std::uint64_t credits_granted(const WorkerFacts& worker);
-// Keys that clients have reported as found by READ.
-std::uint64_t reported_reads(const ServerFacts& facts);
 
 // Whether clients can reach the server over at least one network.
 bool has_way_in(const ServerFacts& facts);

@@ -15,9 +15,7 @@ using Json = nlohmann::ordered_json;
 Json statuses_json(const ServerFacts& facts, Opcode opcode) {
   Json statuses = Json::object();
   for (std::size_t status = 0; status < kStatuses; ++status) {
-    std::uint64_t count = 0;
-    for (const WorkerFacts& worker : facts.workers)
-      count += worker.counters->answers(opcode, status);
+    const std::uint64_t count = facts.answers(opcode, status);
     if (count != 0 || status == 0) statuses[std::string(status_name(status))] = count;
   }
   return statuses;
@@ -25,9 +23,7 @@ Json statuses_json(const ServerFacts& facts, Opcode opcode) {
 
 // Bucket counts, so that the latencies between two requests can be computed from their difference.
 Json latency_json(const ServerFacts& facts, Opcode opcode) {
-  TimingSum sum;
-  for (const WorkerFacts& worker : facts.workers)
-    worker.timings->add_to(sum, opcode);
+  const TimingSum sum = facts.timings(opcode);
   Json buckets = Json::array();
   for (std::size_t i = 0; i < kTimingBuckets; ++i) {
     if (sum.buckets[i] != 0) buckets.push_back({TimingBuckets::highest(i) + 1, sum.buckets[i]});
@@ -101,7 +97,7 @@ Json more_json(const ServerState& state, const ServerFacts& facts) {
       {"data_extents", facts.memory.data_extents},
       {"index_segments", facts.memory.segments},
       {"unused_segments", facts.memory.unused_segments},
-      {"reads_reported_by_clients", reported_reads(facts)},
+      {"reads_reported_by_clients", facts.reported_reads()},
       {"resident_bytes", known(process.resident_bytes)},
       {"cpu_seconds", process.cpu_seconds},
       {"open_files", known(process.open_files)},
@@ -142,13 +138,6 @@ std::uint64_t credits_granted(const WorkerFacts& worker) {
   const std::uint64_t returned = worker.counters->get(WorkerCounters::kReturned);
   const std::uint64_t granted = worker.counters->get(WorkerCounters::kGranted);
   return granted > returned ? granted - returned : 0;
-}
-
-std::uint64_t reported_reads(const ServerFacts& facts) {
-  std::uint64_t sum = 0;
-  for (const WorkerFacts& worker : facts.workers)
-    sum += worker.reported_reads;
-  return sum;
 }
 
 std::string status_json(const ServerState& state, const ServerFacts* facts) {
