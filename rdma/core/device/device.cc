@@ -14,6 +14,7 @@
 #include "rdma/core/device/managed_context.h"
 #include "rkv/rdma/error.h"
 #include "rkv/rdma/gid_choice.h"
+#include "rkv/rdma/supervisor.h"
 
 namespace rkv::rdma {
 namespace {
@@ -321,28 +322,22 @@ Result<std::optional<AsyncEvent>> Device::next_async_event() const {
     return verb_error("ibv_get_async_event", errno);
   }
   AsyncEvent out{.type = event.event_type};
-  switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR:
+  switch (scope_of(event.event_type)) {
+    case AsyncScope::kCompletionQueue:
       out.object = event.element.cq;
       break;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
+    case AsyncScope::kSharedReceiveQueue:
       out.object = event.element.srq;
       break;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
+    case AsyncScope::kQueuePair:
       out.object = event.element.qp;
       break;
-    case IBV_EVENT_WQ_FATAL:
+    case AsyncScope::kWorkQueue:
       out.object = event.element.wq;
       break;
-    default:
+    case AsyncScope::kPort:
+    case AsyncScope::kDevice:
+    case AsyncScope::kUnknown:
       out.port = static_cast<std::uint8_t>(event.element.port_num);
       break;
   }
