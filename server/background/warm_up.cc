@@ -1,5 +1,6 @@
 #include "server/background/warm_up.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/log.h"
@@ -9,12 +10,8 @@ namespace rkv::server {
 
 namespace {
 
-// Bounds a batch: during one the database cannot be reopened and old files cannot be removed.
-constexpr std::uint64_t kBatchRecords = 1024;
-constexpr std::uint64_t kBatchBytes = std::uint64_t{4} << 20;
 // Each record has about 12 cache lines: together about as many misses as can be in flight.
-constexpr std::size_t kAheadRecords = 16;
-constexpr std::size_t kAheadBytes = std::size_t{64} << 10;
+constexpr std::size_t kPrefetched = 16;
 constexpr Nanos kShortPause = kNanosPerMs;
 constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // the disk fails or the index is full
 
@@ -38,6 +35,7 @@ void WarmUp::run() {
   const Nanos started = parts_.clock.now();
   Progress progress(parts_.clock, "loading", parts_.estimated_records);
   End end = End::kMore;
+  reader_.start();
   while (end == End::kMore && !background_->stopping()) {
     end = batch();
     progress.advance(records());
@@ -46,6 +44,7 @@ void WarmUp::run() {
     const Nanos ahead = static_cast<Nanos>(due * 1e9) - (parts_.clock.now() - started);
     if (ahead > 0) wait(ahead);
   }
+  reader_.stop();
   progress.finish(records());
   if (end == End::kFailed) {
     log_warn(EventName("loading_stopped"),
@@ -60,46 +59,33 @@ void WarmUp::run() {
            field("kept_on_disk", kept_on_disk_));
 }
 
-// Takes records from next_ on, up to the limits of a batch.
+// Takes the batch of records from next_ on, and has the batch after it read meanwhile.
 WarmUp::End WarmUp::batch() {
   if (wait_for_ > parts_.disk.written()) {
     parts_.request_write(wait_for_);
     wait(kShortPause);
     return End::kMore;
   }
-  const DiskReads::AsOf as_of = parts_.disk.begin();
-  parts_.store.disk().set_progress(as_bytes(next_), as_of.sequence);  // must precede the read
-  const End end = read_batch(as_of);
-  if (end == End::kWhole) return end;
+  if (!reader_.asked()) {
+    const DiskReads::AsOf as_of = parts_.disk.begin();
+    parts_.store.disk().set_progress(as_bytes(next_), as_of.sequence);  // must precede the read
+    reader_.ask(next_, as_of);
+  }
+  const ReadAhead::Batch& read = reader_.await();
+  parts_.store.disk().set_progress(as_bytes(next_), read.as_of().sequence);
+  // While two batches are read or taken, the progress says what the older one was read as of.
+  const bool goes_on = read.read() && !read.is_last();
+  if (goes_on && parts_.bytes_per_second == 0) reader_.ask(read.next(), parts_.disk.begin());
+  Status done = take_all(read);
+  if (done) done = read.read();
+  // There was no record after the last one as of the read. Later records come through memory.
+  if (done && read.is_last()) return End::kWhole;
+  const End end = done ? End::kMore : after(done.error());
+  if (done && reader_.asked()) return end;
+  if (reader_.asked()) reader_.await();  // does not begin at next_
   parts_.store.disk().set_progress(as_bytes(next_), kAboveAllSequences);
   if (pause_ != 0) wait(std::exchange(pause_, 0));
   return end;
-}
-
-WarmUp::End WarmUp::read_batch(const DiskReads::AsOf& as_of) {
-  std::uint64_t count = 0;
-  std::uint64_t bytes = 0;
-  ahead_.clear();
-  bool full = false;
-  Status taken;
-  const auto visit = [&](const RecordFields& record) {
-    full = count == kBatchRecords || bytes >= kBatchBytes;
-    if (full) return false;
-    count += 1;
-    bytes += record.key.size() + record.value.size();
-    parts_.store.loader().prefetch(record.key);
-    if (ahead_.add(record)) return true;
-    taken = take_ahead(as_of);
-    if (taken && !ahead_.add(record)) taken = take_next(record, as_of);
-    return taken.has_value();
-  };
-  const Status read = parts_.disk.read_from(as_bytes(next_), visit);
-  if (!read) return after(read.error());
-  if (taken) taken = take_ahead(as_of);
-  if (!taken) return after(taken.error());
-  // If the batch is not full, there was no record after the last one at as_of. Later records come
-  // through memory.
-  return !full && parts_.disk.still_holds(as_of) ? End::kWhole : End::kMore;
 }
 
 // Decides how loading goes on after a record could not be read or taken.
@@ -121,39 +107,22 @@ WarmUp::End WarmUp::after(const Error& error) {
   return End::kFailed;
 }
 
-bool WarmUp::Ahead::add(const RecordFields& record) {
-  const std::size_t used = bytes_.size();
-  const std::size_t length = record.key.size() + record.value.size();
-  if (records_.size() == kAheadRecords || used + length > kAheadBytes) return false;
-  bytes_.reserve(kAheadBytes);  // never reallocates, so the spans stay valid
-  bytes_.insert(bytes_.end(), record.key.begin(), record.key.end());
-  bytes_.insert(bytes_.end(), record.value.begin(), record.value.end());
-  RecordFields& copy = records_.emplace_back(record);
-  const Bytes all = Bytes(bytes_).subspan(used);
-  copy.key = all.first(record.key.size());
-  copy.value = all.subspan(record.key.size());
-  return true;
-}
-
-void WarmUp::Ahead::clear() {
-  records_.clear();
-  bytes_.clear();
-}
-
-// Stops at the first record that cannot be taken. The rest is read again, from next_ on.
-Status WarmUp::take_ahead(const DiskReads::AsOf& as_of) {
-  Status taken;
-  for (const RecordFields& record : ahead_.records()) {
-    taken = take_next(record, as_of);
-    if (!taken) break;
+// Stops at the first record that cannot be taken. The rest is read again, from next_ on. Records
+// lie all over the store's memory, so the cache misses of several records are overlapped.
+Status WarmUp::take_all(const ReadAhead::Batch& read) {
+  const std::span<const RecordFields> records = read.records();
+  const Loader& loader = parts_.store.loader();
+  for (std::size_t i = 0; i < std::min(kPrefetched, records.size()); ++i)
+    loader.prefetch(records[i].key);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (i + kPrefetched < records.size()) loader.prefetch(records[i + kPrefetched].key);
+    RKV_RETURN_IF_ERROR(take_next(records[i], read.as_of()));
   }
-  ahead_.clear();
-  return taken;
+  return {};
 }
 
 // `record` must have the lowest key of those that have not been taken.
 Status WarmUp::take_next(const RecordFields& record, const DiskReads::AsOf& as_of) {
-  if (!parts_.disk.still_holds(as_of)) return fail(Code::kStale, nullptr);
   parts_.store.disk().set_progress(record.key, as_of.sequence);
   RKV_RETURN_IF_ERROR(take(record, as_of));
   next_.assign(as_text(record.key));

@@ -1,5 +1,6 @@
 // WarmUp: after a start, loads all records on disk into memory while operations run. When memory is
-// full, it adds them to the index only. Until it is done, any key may be on disk.
+// full, it adds them to the index only. Until it is done, any key may be on disk. One thread reads
+// records (ReadAhead), another takes them.
 //
 // Invariants:
 //  WARM-1  When end_loading() is called, every record on disk has been passed to the store as a
@@ -22,6 +23,7 @@
 #include "common/mutex.h"
 #include "server/background/background_thread.h"
 #include "server/background/disk_reads.h"
+#include "server/background/read_ahead.h"
 #include "server/store/store.h"
 
 namespace rkv::server {
@@ -37,7 +39,10 @@ class WarmUp {
     std::uint64_t bytes_per_second = 0;  // 0: no limit
     MakeBackground make_background = background_threads;
   };
-  explicit WarmUp(Parts parts) : parts_(std::move(parts)), background_(parts_.make_background()) {}
+  explicit WarmUp(Parts parts)
+      : parts_(std::move(parts)),
+        reader_(parts_.disk, parts_.make_background()),
+        background_(parts_.make_background()) {}
   WarmUp(const WarmUp&) = delete;
   WarmUp& operator=(const WarmUp&) = delete;
 
@@ -49,29 +54,15 @@ class WarmUp {
   enum class End : std::uint8_t { kMore, kWhole, kFailed };
   void run();
   End batch();
-  End read_batch(const DiskReads::AsOf& as_of);
   End after(const Error& error);
-  // Records that were read but not passed to the store yet. Records lie all over the store's
-  // memory, so the cache misses of several records are overlapped.
-  class Ahead {
-   public:
-    // Copies the record. False: no space is left.
-    bool add(const RecordFields& record);
-    void clear();
-    std::span<const RecordFields> records() const { return records_; }
-
-   private:
-    std::vector<RecordFields> records_;
-    std::vector<std::byte> bytes_;
-  };
-  Status take_ahead(const DiskReads::AsOf& as_of);
+  Status take_all(const ReadAhead::Batch& read);
   Status take_next(const RecordFields& record, const DiskReads::AsOf& as_of);
   Status take(const RecordFields& record, const DiskReads::AsOf& as_of);
   bool has_room();
   void wait(Nanos time);
 
   const Parts parts_;
-  Ahead ahead_;
+  ReadAhead reader_;
   std::string next_;            // all records below it have been taken
   std::string why_;             // why loading failed
   Nanos pause_ = 0;             // before the next batch

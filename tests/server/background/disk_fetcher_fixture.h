@@ -89,9 +89,12 @@ class MapDisk final : public Storage {
   }
 
   // Called by those who read: before they have begun, after what they read was read and before they
-  // do anything with it; by the applier, when it has reopened the database.
+  // do anything with it, before and after a batch of a warm-up was read; by the applier, when it
+  // has reopened the database.
   std::function<void(std::string_view key)> before_read;
   std::function<void(std::string_view key)> after_read;
+  std::function<void(std::string_view first)> before_walk;
+  std::function<void(std::string_view first)> after_walk;
   std::function<void()> after_loss;
   int reads_of(const std::string& key) const {
     const std::scoped_lock lock(mutex_);
@@ -144,6 +147,7 @@ class MapDisk final : public Storage {
     return show(name, *record, visit);
   }
   Status walk(Bytes first, const DiskReads::RangeVisitor& visit) const {
+    if (before_walk) before_walk(as_text(first));
     const std::shared_lock open(open_);
     std::vector<std::pair<std::string, std::shared_ptr<const Record>>> some;
     {
@@ -154,6 +158,7 @@ class MapDisk final : public Storage {
     for (const auto& [key, record] : some) {
       if (!show(key, *record, visit)) break;
     }
+    if (after_walk) after_walk(as_text(first));
     return {};
   }
 

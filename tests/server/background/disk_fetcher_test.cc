@@ -295,6 +295,63 @@ class Gate {
   std::atomic<bool> open_{false};
 };
 
+// A batch is read while the one before it is taken: what changes meanwhile must not come back.
+TEST(DiskFetcher, WhatChangesAfterABatchWasReadAheadIsNotBroughtBack) {
+  MapDisk disk;
+  for (std::uint64_t i = 0; i < 3000; ++i)
+    disk.preload(name_of(i), old_record(i, "old"));
+  StoreOnDisk s(disk);
+  Gate gate;
+  std::atomic<int> walks{0};
+  disk.after_walk = [&](std::string_view) {
+    if (++walks == 2) gate.pass();
+  };
+  s.warm_up.start();
+  gate.await_somebody();
+  EXPECT_TRUE(s.remove(name_of(1500)));
+  EXPECT_TRUE(s.put(name_of(1501), "new"));
+  EXPECT_TRUE(s.remove(name_of(1502)));
+  EXPECT_TRUE(s.put(name_of(1502), "new"));
+  gate.open();
+  s.await_loaded();
+  EXPECT_EQ(s.get(name_of(1500)), std::nullopt);
+  EXPECT_EQ(s.get(name_of(1501)), "new");
+  EXPECT_EQ(s.get(name_of(1502)), "new");
+  EXPECT_EQ(s.store.stats().records, 2999U);
+  EXPECT_GE(walks, 4) << "the batch was read again";
+}
+
+// A database that loses writes while a batch is read ahead: the batch is read again.
+TEST(DiskFetcher, ABatchThatWasReadAcrossALossIsReadAgain) {
+  MapDisk disk;
+  for (std::uint64_t i = 0; i < 3000; ++i)
+    disk.preload(name_of(i), old_record(i, "old"));
+  StoreOnDisk s(disk, kMinMemoryBytes, 0, 60'000);  // no sync by itself
+  std::atomic<int> walks{0};
+  std::atomic<bool> lost{false};
+  std::function<void()> lose = [&] {
+    disk.write_failures = 1;
+    EXPECT_TRUE(s.put("unrelated", "v"));
+    while (!lost)
+      std::this_thread::yield();
+  };
+  disk.after_loss = [&] { lost = true; };
+  Gate gate;
+  disk.before_walk = [&](std::string_view) {
+    if (++walks == 2) gate.pass();
+  };
+  EXPECT_TRUE(s.put(name_of(1500), "new"));
+  s.await_written();
+  s.warm_up.start();
+  gate.await_somebody();
+  lose();
+  gate.open();
+  s.await_loaded();
+  EXPECT_EQ(s.get(name_of(1500)), "new");
+  EXPECT_EQ(s.store.stats().records, 3001U);
+  EXPECT_GE(walks, 4) << "the batch was read again";
+}
+
 void fill_memory(StoreOnDisk& s) {
   const std::string value(60'000, 'f');
   for (std::uint64_t i = 0; i < 1000; ++i)
