@@ -12,7 +12,10 @@ void MultiPut::begin() {
   engine_.multi_puts.batch.clear();
   engine_.multi_puts.batched.clear();
   engine_.requester.reset_busy_wait();
-  std::ranges::fill(engine_.multi_puts.slots, Slot{});
+  for (Slot& slot : engine_.multi_puts.slots) {
+    slot.state = State::kFree;
+    slot.value = nullptr;
+  }
   engine_.multi_puts.again.clear();
   engine_.connector.check_link();
 }
@@ -76,7 +79,10 @@ void MultiPut::fill() {
   for (Slot& slot : engine_.multi_puts.slots) {
     if (!engine_.session.link.requests().has_credit()) return;
     if (slot.state == State::kSent) continue;
-    if (slot.state == State::kFree && (again_ != 0 || !take_items(slot))) continue;
+    if (slot.state == State::kFree && (again_ != 0 || !take_items(slot))) {
+      if (again_ == 0) return;  // nothing is left to be sent
+      continue;
+    }
     begin(slot);  // may lack memory for its large value, while another slot has its memory
   }
 }
@@ -112,13 +118,14 @@ std::optional<PutAgain> MultiPut::next_item() {
   return std::nullopt;
 }
 
-// Shares what is left among the credits, so that the server begins while more is encoded. Fewer
-// than 8 would save little; the answer to 8 fits into the server's small buffers.
+// Half of all items, so that the server begins while more is encoded. Fewer than 8 would save
+// little. If each answer costs a wake-up, packs are as large as they may be.
 std::size_t MultiPut::most_in_pack() const {
   constexpr std::size_t kLeast = 8;
-  const ConnectAccept& accept = engine_.session.link.accept();
-  const std::size_t share = (items_.size() - next_item_) / accept.credits;
-  return std::min<std::size_t>({std::max(share, kLeast), kMaxPacked, accept.max_packed});
+  const std::size_t half = (items_.size() + 1) / 2;
+  const std::size_t wanted =
+      engine_.session.link.waits_asleep() ? kMaxPacked : std::max(half, kLeast);
+  return std::min<std::size_t>({wanted, kMaxPacked, engine_.session.link.accept().max_packed});
 }
 
 // Gives the slot items for one request. Returns false if there are none.

@@ -124,6 +124,8 @@ class Link {
   void wait(const Deadline& deadline) {
     if (!std::exchange(made_room_, false)) queue_->wait(deadline);
   }
+  // Queue::waits_asleep().
+  bool waits_asleep() const { return queue_->waits_asleep(); }
   // The queue that wait() waits on; null before the first connect().
   rdma::Queue* queue() const { return queue_.get(); }
   rdma::PollMode poll_mode() const { return options_.poll; }

@@ -3,7 +3,10 @@
 //
 //  - After a sleep that was soon over the window doubles. A longer spin would have caught the event
 //    without a sleep and a wake-up.
-//  - After a long sleep it halves. An idle thread spins for kShortest per sleep.
+//  - After a long sleep it halves, down to kShortest. After kIdle long sleeps in a row it is 0
+//  until
+//    a sleep is soon over: the thread is idle, or so many threads share the processors that none of
+//    its spins can catch an event.
 //  - If more of the spins beyond kShortest end in sleeps than catch an event, they do not help.
 //    Perhaps the peer needs this very processor. The window is kShortest for the next kHeld sleeps.
 //
@@ -28,6 +31,7 @@ class SpinWindow {
   // How many more of the spins beyond kShortest may fail than succeed.
   static constexpr unsigned kFailures = 4;
   static constexpr unsigned kHeld = 256;
+  static constexpr unsigned kIdle = 8;
 
   // Calls `ready()` until it returns true, the window is over, or the deadline has passed. Returns
   // false if the thread should sleep. In mode kBusy the window has no end.
@@ -44,15 +48,20 @@ class SpinWindow {
   Nanos length_ = kShortest;
   unsigned failures_ = 0;
   unsigned held_ = 0;
+  unsigned long_sleeps_ = 0;  // one after the other
 };
 
 inline void SpinWindow::slept(Nanos waited) {
+  const bool soon = waited <= kSoon;
+  long_sleeps_ = soon ? 0 : long_sleeps_ + 1;
   if (length_ > kShortest && ++failures_ == kFailures) {
     failures_ = 0;
     held_ = kHeld;
     length_ = kShortest;
-  } else if (waited > kSoon) {
-    length_ = std::max(length_ / 2, kShortest);
+  } else if (!soon) {
+    length_ = long_sleeps_ >= kIdle ? 0 : std::max(length_ / 2, kShortest);
+  } else if (length_ < kShortest) {
+    length_ = kShortest;
   } else if (held_ != 0) {
     --held_;
   } else {
@@ -68,6 +77,7 @@ bool SpinWindow::spin(Ready ready, PollMode mode, const Deadline& deadline) {
     for (int i = 0; i < kChecksPerLook; ++i) {
       if (!ready()) continue;
       if (failures_ != 0 && now - begin > kShortest) --failures_;
+      long_sleeps_ = 0;
       return true;
     }
     now = clock.now();

@@ -205,6 +205,10 @@ class Queue {
   // operations completed). Spurious wake-ups are possible; wake-ups are never lost. Spins or sleeps
   // as QueueOptions::poll says.
   virtual void wait(const Deadline& deadline) = 0;
+  // Whether wait() sleeps at once at present, because spinning has not helped lately. Then each
+  // event that is awaited by itself costs a wake-up: many threads share the processors, or peers
+  // are slow.
+  virtual bool waits_asleep() const { return false; }
   // Makes the current or the next wait() return. Any thread.
   virtual void wake() = 0;
   // Returns receive buffers to the device; batch them. Must be called for every kReceive.

@@ -45,6 +45,10 @@ class ShmQueue final : public Queue {
 
   std::size_t poll(std::span<Completion> out) override;
   void wait(const Deadline& deadline) override;
+  bool waits_asleep() const override {
+    return options_.poll == PollMode::kEvent ||
+           (options_.poll == PollMode::kAdaptive && spin_window_.length() == 0);
+  }
   void wake() override;
   void release(std::span<const std::uint32_t> receive_buffers) override;
   bool is_ready() override;

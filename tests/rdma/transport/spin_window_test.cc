@@ -37,13 +37,45 @@ TEST(SpinWindows, GrowWhileSleepsAreSoonOver) {
   EXPECT_EQ(last, SpinWindow::kLongest);
 }
 
-// An idle thread costs a short spin for each of its sleeps.
 TEST(SpinWindows, ShrinkWhileSleepsAreLong) {
   SpinWindow window;
   window.slept(kSoonOver);
   succeed(window);
-  for (int i = 0; i < 8; ++i)
+  const Nanos grown = window.length();
+  window.slept(kLate);
+  EXPECT_LT(window.length(), grown);
+  EXPECT_EQ(window.length(), SpinWindow::kShortest);
+}
+
+void idle(SpinWindow& window) {
+  for (unsigned i = 0; i < 2 * SpinWindow::kIdle; ++i)
     window.slept(kLate);
+}
+
+TEST(SpinWindows, AreEmptyWhileTheThreadIsIdle) {
+  SpinWindow window;
+  idle(window);
+  EXPECT_EQ(window.length(), 0);
+}
+
+TEST(SpinWindows, OpenAgainWithTheFirstSleepThatIsSoonOver) {
+  SpinWindow window;
+  idle(window);
+  window.slept(kSoonOver);
+  EXPECT_EQ(window.length(), SpinWindow::kShortest);
+  window.slept(kSoonOver);
+  EXPECT_GT(window.length(), SpinWindow::kShortest);
+}
+
+TEST(SpinWindows, StayOpenWhileSomeSpinsSucceed) {
+  SpinWindow window;
+  for (unsigned i = 0; i < 10 * SpinWindow::kIdle; ++i) {
+    window.slept(kLate);
+    if (i % (SpinWindow::kIdle - 1) == 0) {
+      EXPECT_TRUE(window.spin([] { return true; }, PollMode::kAdaptive,
+                              Deadline::after_ms(SteadyClock(), 60'000)));
+    }
+  }
   EXPECT_EQ(window.length(), SpinWindow::kShortest);
 }
 
