@@ -1,8 +1,14 @@
 // bench_put: PUTs to a running kvserver; see README.md.
 //
-//   put  blocking PUTs (memory) of values of --value-bytes, one after the other
+//   put        blocking PUTs (memory) of values of --value-bytes, one after the other
+//   load       stores --keys records, --depth in flight
+//   overwrite  --threads clients, each with --depth PUTs of evenly drawn keys in flight
 //
-// Prints one JSON object. Exit status: see program.h.
+// `load` and `overwrite` put `--depth` records by one call and wait for all of its answers, as
+// bench_tcp writes as many requests at once. Prints one JSON object. Exit status: see program.h.
+#include <algorithm>
+#include <future>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +18,8 @@
 
 namespace rkv::bench {
 namespace {
+
+constexpr WriteOptions kToMemory{.durability = Durability::kMemory};
 
 json put(const Arguments& given) {
   const std::vector<std::string> keys = keys_of(given["keys"]);
@@ -33,6 +41,68 @@ json put(const Arguments& given) {
   return result;
 }
 
+void put_or_give_up(Client& client, std::span<const KeyValue> items) {
+  client.multi_put_each(
+      items,
+      [](std::size_t, const Result<std::uint64_t>& version) {
+        if (!version) give_up("put", version.error());
+      },
+      kToMemory);
+}
+
+json rate(std::uint64_t puts, double seconds) {
+  return {{"puts", puts}, {"puts_per_s", static_cast<double>(puts) / seconds}};
+}
+
+json load(const Arguments& given) {
+  const std::vector<std::string> keys = keys_of(given["keys"]);
+  const std::vector<std::string> values = values_of(given["value-bytes"]);
+  std::vector<KeyValue> items;
+  items.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    items.push_back({.key = keys[i], .value = values[i % values.size()]});
+  Client client = given.connect();
+  const auto begin = Clock::now();
+  for (std::span<const KeyValue> left = items; !left.empty();) {
+    const std::size_t some = std::min<std::size_t>(given["depth"], left.size());
+    put_or_give_up(client, left.first(some));
+    left = left.subspan(some);
+  }
+  return rate(items.size(), seconds_since(begin));
+}
+
+void put_at_random(const Arguments& given, Client& client, const std::vector<std::string>& keys,
+                   const std::vector<std::string>& values, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<KeyValue> items(given["depth"]);
+  const std::uint64_t rounds = given["puts"] / items.size();
+  std::uint64_t next = 0;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    for (KeyValue& item : items) {
+      item = {.key = keys[random.below(keys.size())], .value = values[next++ % values.size()]};
+    }
+    put_or_give_up(client, items);
+  }
+}
+
+json overwrite(const Arguments& given) {
+  const std::vector<std::string> keys = keys_of(given["keys"]);
+  const std::vector<std::string> values = values_of(given["value-bytes"]);
+  std::vector<Client> clients;
+  for (std::uint64_t i = 0; i < given["threads"]; ++i)
+    clients.push_back(given.connect());
+  const auto begin = Clock::now();
+  std::vector<std::future<void>> running;
+  for (std::uint64_t i = 0; i < clients.size(); ++i) {
+    running.push_back(std::async(
+        std::launch::async, [&, i] { put_at_random(given, clients[i], keys, values, i + 1); }));
+  }
+  for (auto& each : running)
+    each.get();
+  const std::uint64_t rounds = given["puts"] / given["depth"];
+  return rate(rounds * given["depth"] * clients.size(), seconds_since(begin));
+}
+
 }  // namespace
 }  // namespace rkv::bench
 
@@ -40,8 +110,12 @@ int main(int argc, char** argv) {
   return rkv::bench::run_program(argc, argv,
                                  {.name = "bench_put",
                                   .purpose = "Cost of a PUT.",
-                                  .flags = {{"puts", "PUTs to measure", 5000},
+                                  .flags = {{"puts", "PUTs of each client to measure", 5000},
                                             {"keys", "records in the store", 10'000},
-                                            {"value-bytes", "size of a value", 100}},
-                                  .phases = {{"put", rkv::bench::put}}});
+                                            {"value-bytes", "size of a value", 100},
+                                            {"threads", "number of clients", 1},
+                                            {"depth", "PUTs in flight", 1}},
+                                  .phases = {{"put", rkv::bench::put},
+                                             {"load", rkv::bench::load},
+                                             {"overwrite", rkv::bench::overwrite}}});
 }

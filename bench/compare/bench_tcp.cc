@@ -1,11 +1,13 @@
-// bench_tcp: GETs of Redis and memcached over TCP, as comparison for GETs of the store; see
-// README.md. Uses the keys, values, random draws, clock and histogram of bench_get, so that the
-// comparison is of stores, not of benchmark programs.
+// bench_tcp: GETs and SETs of Redis and memcached over TCP, as comparison for GETs and PUTs of the
+// store; see README.md. Uses the keys, values, random draws, clock and histogram of bench_get and
+// bench_put, so that the comparison is of stores, not of benchmark programs.
 //
-//   load  stores the keys
-//   get   --threads connections, each with --depth GETs of evenly drawn keys in flight.
-//         The requests are written at once and all answers read, as redis-benchmark -P does. For
+//   load  stores the keys, --depth in flight
+//   get   --threads connections, each with --depth GETs of evenly drawn keys in flight. For
 //         memcached they are one `get` with as many keys, which is the least work for memcached
+//   run   --threads connections, each with --depth operations of --workload in flight
+//
+// As many requests are written at once and all answers read, as redis-benchmark -P does.
 //
 // Needs a running redis-server or memcached; --protocol says which. Prints one JSON object. Exit
 // status: see program.h.
@@ -17,8 +19,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <future>
 #include <iterator>
 #include <memory>
@@ -28,6 +32,7 @@
 #include <system_error>
 #include <vector>
 
+#include "bench/kvbench/generators.h"
 #include "bench/program.h"
 #include "common/random.h"
 
@@ -217,18 +222,106 @@ std::unique_ptr<Protocol> protocol(const Arguments& given) {
   throw Misuse("--protocol must be redis or memcached");
 }
 
+json rate(std::uint64_t operations, Clock::time_point begin) {
+  return {{"operations", operations},
+          {"operations_per_s", static_cast<double>(operations) / seconds_since(begin)}};
+}
+
 json load(const Arguments& given) {
   const auto spoken = protocol(given);
   const std::string value(given["value-bytes"], 'v');
+  const std::vector<std::string> keys = keys_of(given["keys"]);
   Connection connection(given);
+  const auto begin = Clock::now();
   std::string out;
-  for (const std::string& key : keys_of(given["keys"])) {
+  for (std::size_t first = 0; first < keys.size();) {
+    const std::size_t end = std::min<std::size_t>(keys.size(), first + given["depth"]);
     out.clear();
-    spoken->set(out, key, value);
+    for (std::size_t i = first; i < end; ++i)
+      spoken->set(out, keys[i], value);
     connection.write(out);
-    expect(connection.line(), spoken->stored());
+    for (; first < end; ++first)
+      expect(connection.line(), spoken->stored());
   }
-  return {{"keys", given["keys"]}};
+  return rate(keys.size(), begin);
+}
+
+// A mix of operations. A read-modify-write is a GET and a SET that does not wait for it.
+struct Workload {
+  std::string_view name;
+  std::uint64_t reads = 0;  // of a hundred operations; the others are as follows
+  bool reads_before_writing = false;
+  bool zipfian = true;  // else keys are drawn evenly
+};
+constexpr std::array<Workload, 4> kWorkloads{{
+    {.name = "overwrite", .zipfian = false},
+    {.name = "a", .reads = 50},
+    {.name = "b", .reads = 95},
+    {.name = "f", .reads = 50, .reads_before_writing = true},
+}};
+
+const Workload& workload(const Arguments& given) {
+  for (const Workload& one : kWorkloads) {
+    if (one.name == given.text("workload")) return one;
+  }
+  throw Misuse("--workload must be overwrite, or a, b or f of YCSB");
+}
+
+void run_mix(const Arguments& given, const Workload& mix, const Protocol& spoken,
+             Connection& connection, const std::vector<std::string>& names, std::uint64_t seed) {
+  const kvbench::ScrambledZipfian popular(0, names.size() - 1);
+  Random random(seed);
+  const std::string written(given["value-bytes"], 'w');
+  std::string value(given["value-bytes"], '\0');
+  std::string out;
+  std::vector<std::string_view> read(1);
+  enum class Sent : std::uint8_t { kGet, kSet };
+  std::vector<Sent> sent;
+  const std::uint64_t rounds = given["gets"] / given["depth"];
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    out.clear();
+    sent.clear();
+    for (std::uint64_t i = 0; i < given["depth"]; ++i) {
+      read[0] = names[mix.zipfian ? popular.next(random) : random.below(names.size())];
+      const bool reads = random.below(100) < mix.reads;
+      if (reads || mix.reads_before_writing) {
+        spoken.get(out, read);
+        sent.push_back(Sent::kGet);
+      }
+      if (!reads) {
+        spoken.set(out, read[0], written);
+        sent.push_back(Sent::kSet);
+      }
+    }
+    connection.write(out);
+    for (const Sent one : sent) {
+      if (one == Sent::kSet)
+        expect(connection.line(), spoken.stored());
+      else
+        spoken.read(connection, read, value);
+    }
+  }
+}
+
+json run(const Arguments& given) {
+  const Workload& mix = workload(given);
+  // Its answers to a GET name the key, which is not kept for each GET in flight.
+  if (given.text("protocol") != "redis") throw Misuse("--phase run needs --protocol redis");
+  const auto spoken = protocol(given);
+  const std::vector<std::string> names = keys_of(given["keys"]);
+  std::vector<std::unique_ptr<Connection>> connections;
+  for (std::uint64_t i = 0; i < given["threads"]; ++i)
+    connections.push_back(std::make_unique<Connection>(given));
+  std::vector<std::future<void>> running;
+  const auto begin = Clock::now();
+  for (std::uint64_t i = 0; i < connections.size(); ++i) {
+    running.push_back(std::async(std::launch::async, [&, i] {
+      run_mix(given, mix, *spoken, *connections[i], names, i + 1);
+    }));
+  }
+  for (auto& each : running)
+    each.get();
+  return rate(given["gets"] / given["depth"] * given["depth"] * connections.size(), begin);
 }
 
 Histogram get_at_random(const Arguments& given, const Protocol& spoken, Connection& connection,
@@ -281,14 +374,16 @@ json get(const Arguments& given) {
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  return rkv::bench::run_program(argc, argv,
-                                 {.name = "bench_tcp",
-                                  .purpose = "GETs of Redis and of memcached over TCP.",
-                                  .flags = {{"threads", "number of connections", 1},
-                                            {"gets", "GETs of each connection to measure", 5000},
-                                            {"keys", "records in the store", 10'000},
-                                            {"value-bytes", "size of a value", 100},
-                                            {"depth", "GETs in flight", 1}},
-                                  .phases = {{"load", rkv::bench::load}, {"get", rkv::bench::get}},
-                                  .texts = {{"protocol", "redis or memcached", "redis"}}});
+  return rkv::bench::run_program(
+      argc, argv,
+      {.name = "bench_tcp",
+       .purpose = "GETs and SETs of Redis and of memcached over TCP.",
+       .flags = {{"threads", "number of connections", 1},
+                 {"gets", "operations of each connection to measure", 5000},
+                 {"keys", "records in the store", 10'000},
+                 {"value-bytes", "size of a value", 100},
+                 {"depth", "operations in flight", 1}},
+       .phases = {{"load", rkv::bench::load}, {"get", rkv::bench::get}, {"run", rkv::bench::run}},
+       .texts = {{"protocol", "redis or memcached", "redis"},
+                 {"workload", "overwrite, or a, b or f of YCSB", "overwrite"}}});
 }

@@ -37,6 +37,7 @@ QUICK_GET = {"gets": 200, "cpu_gets": 2000, "keys": 500, "records_mib": 1}
 QUICK_GROWTH = {"keys": 200, "gets": 200, "most_keys": 10_000, "loads_memory": "16MiB"}
 QUICK_DISK = {"records": 2000, "slices": 1, "slice_ms": 20, "most_keys": 10_000, "anywhere": 1}
 QUICK_MEMORY = {"keys": 10_000, "drawn_keys": 1000, "memory": "64MiB", "clients": 4, "gets": 200}
+QUICK_PUTS = {"puts": 3200, "keys": 500}
 QUICK_CURVES = {"gets": 64, "keys": 100, "most_clients": 2, "records_mib": 1, "times_ours": 1}
 
 
@@ -70,6 +71,8 @@ def of_both(over):
 MEASUREMENTS = {
     "gets": Measurement("verbs", get.measure_gets, get.FLAGS, QUICK_GET, poll="busy"),
     "ycsb_b": Measurement("shm", ycsb.measure, ycsb.FLAGS, {"records": 500, "operations": 50_000}),
+    "mixes": Measurement("shm", ycsb.measure_mixes, ycsb.MIX_FLAGS,
+                         {"records": 500, "operations": 5_000}),
     "loads": Measurement("shm", growth.measure_loads, growth.FLAGS, QUICK_GROWTH),
     "sizes": Measurement("shm", growth.measure_sizes, growth.FLAGS, QUICK_GROWTH,
                          settings={"most_keys": 10_000_000}),
@@ -78,7 +81,10 @@ MEASUREMENTS = {
     **of_both("verbs"),
     **of_both("shm"),
     "instructions": Measurement("shm", get_shm.measure_instructions, get.FLAGS, {}),
-    "puts": Measurement("verbs", puts.measure, puts.FLAGS, {"puts": 200, "keys": 500}, poll="busy"),
+    "puts": Measurement("verbs", puts.measure, puts.FLAGS, QUICK_PUTS, poll="busy"),
+    "put_rates": Measurement("shm", puts.measure_rates, puts.RATE_FLAGS, QUICK_PUTS),
+    "put_instructions": Measurement("shm", puts.measure_instructions, puts.FLAGS, QUICK_PUTS,
+                                    settings={"puts": 20_000}),
     "index": Measurement("shm", memory.measure_index, memory.FLAGS, QUICK_MEMORY),
     **{name: Measurement("shm", disk.repeated(measure), durability.FLAGS, QUICK_DISK)
        for name, measure in (("sync", durability.measure_sync), ("put", durability.measure_put),

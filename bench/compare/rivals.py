@@ -82,8 +82,13 @@ def redis_benchmark(options, address, clients, depth):
         ["redis-benchmark", "-p", address.rpartition(":")[2], "-n", str(options.gets), "-c",
          str(clients), "-P", str(depth), "-r", str(options.keys), "--csv", "GET",
          "user__rand_int__"], check=True, capture_output=True, text=True)
-    rate = float(next(csv.DictReader(io.StringIO(done.stdout)))["rps"])
-    return rate if math.isfinite(rate) else 0  # of a run shorter than its clock's tick
+    return finite(next(csv.DictReader(io.StringIO(done.stdout)))["rps"])
+
+
+def finite(text):
+    """A rate that redis-benchmark has printed; 0 of a run shorter than its clock's tick."""
+    rate = float(text)
+    return rate if math.isfinite(rate) else 0
 
 
 def their_gets(options, store, address, clients, depth):

@@ -72,6 +72,7 @@ ROWS = [
         "READs a miss, cold, load 0.90"),
     Row(5, "verbs", "puts", "PUT (memory) p50 / two ib_send_lat p50", at_most(1.2),
         "PUT p50 / two ib_send_lat"),
+    Row(5, "verbs", "puts", "PUTs/s, 32 in flight, / ib_send_bw messages/s", at_least(1)),
     Row(6, "shm", "sync", "time of a group of PUTs (sync) / fdatasync, 16 clients", at_most(1.2),
         "group / fdatasync, 16 clients"),
     *(Row(7, over, f"mixed_{over}", "GETs/s with 10 % PUTs / alone", at_least(0.9))
@@ -100,6 +101,7 @@ ROWS = [
     *(Row(14, "shm", "restart", f"start to first GET beyond RocksDB's opening (s), {keys} keys",
           at_most(1), f"the same beyond RocksDB's opening (s), {keys} keys")
       for keys in (10_000, 100_000, 1_000_000)),
+    Row(14, "shm", "restart", "loading / RocksDB's iterator, 1000000 keys", at_least(0.7)),
     Row(15, "shm", "doubling", "GET p99 while the keys double / while they are overwritten",
         at_most(2), "GET p99 doubling / p99 overwriting"),
     Row(15, "shm", "doubling", "GETs that fail while the keys double", at_most(0),
@@ -113,4 +115,16 @@ ROWS = [
       for over, gets in (("verbs", 10**7), ("shm", 10**9))
       for name, goal in (("torn or older values returned", at_most(0)),
                          ("GETs that raced writers", at_least(gets)))),
+    *(Row(18, "shm", "put_rates", name, goal)
+      for name, goal in (("PUTs/s, 1 client, 32 in flight, overwriting, / Redis", at_least(6)),
+                         ("PUTs/s, 1 client, 32 in flight, first load, / Redis", at_least(3)),
+                         ("PUTs/s, 16 clients, 32 in flight each, / Redis", at_least(3)),
+                         ("PUTs/s, 1 client, 32 in flight / 1 in flight", at_least(4)))),
+    *(Row(19, "shm", "mixes", name, goal)
+      for name, goal in (*((f"YCSB-{mix}, 32 in flight, / Redis", at_least(5)) for mix in "ABF"),
+                         ("YCSB-A, 32 in flight / 1 in flight", at_least(3)),
+                         *((f"YCSB-B / YCSB-C, {n} in flight", at_least(0.7)) for n in (1, 32)))),
+    *(Row(20, "shm", "put_instructions", f"{side}'s instructions per PUT, {how}", at_most(most))
+      for side, how, most in (("server", "packed", 800), ("server", "alone", 1_800),
+                              ("client", "packed", 500), ("client", "alone", 1_200))),
 ]
