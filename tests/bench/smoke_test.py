@@ -208,15 +208,16 @@ class Benchmarks(unittest.TestCase):
 
     def test_compare(self):
         with tempfile.TemporaryDirectory(prefix="rkv-smoke-") as plots:
-            lines, shown = compare("--only", "4,11,12,16,17", "--plots", plots)
+            lines, shown = compare("--only", "4,11,12,16,17,18,19", "--plots", plots)
             self.assertEqual(sorted(os.listdir(plots)),
                              ["percentiles_shm.svg", "reads_per_get_shm.svg"])
         figures = {line["name"]: line for line in lines}
-        self.assertEqual({line["row"] for line in lines}, {4, 11, 12, 16, 17})
+        self.assertEqual({line["row"] for line in lines}, {4, 11, 12, 16, 17, 18, 19})
         self.assertGreaterEqual(figures["READs per GET, YCSB-B"]["figure"], 1)
         self.assertGreater(figures["READs per cold GET, index load 0.9"]["figure"], 1.9)
         self.assertEqual(figures["torn or older values returned"]["figure"], 0)
         self.assertEqual(figures["GETs that raced writers"]["figure"], 2000)
+        self.assertGreater(figures["PUTs/s, 16 clients, 32 in flight each, / Redis"]["figure"], 0)
         # 16 bytes of key, 100 of value and what a record has besides, in whole units of 32.
         overhead = "memory of a record beyond key and value (B), values of 100 B"
         self.assertEqual((figures[overhead]["figure"] + 116) % 32, 0)

@@ -69,11 +69,12 @@ TEST(SpinWindows, OpenAgainWithTheFirstSleepThatIsSoonOver) {
 
 TEST(SpinWindows, StayOpenWhileSomeSpinsSucceed) {
   SpinWindow window;
+  const SteadyClock clock;
   for (unsigned i = 0; i < 10 * SpinWindow::kIdle; ++i) {
     window.slept(kLate);
     if (i % (SpinWindow::kIdle - 1) == 0) {
-      EXPECT_TRUE(window.spin([] { return true; }, PollMode::kAdaptive,
-                              Deadline::after_ms(SteadyClock(), 60'000)));
+      EXPECT_TRUE(
+          window.spin([] { return true; }, PollMode::kAdaptive, Deadline::after_ms(clock, 60'000)));
     }
   }
   EXPECT_EQ(window.length(), SpinWindow::kShortest);
