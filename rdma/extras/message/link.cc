@@ -78,9 +78,10 @@ void Link::fail(const Error& error) {
 }
 
 void Link::note_send(const char* operation, ibv_wc_status status) {
-  // The event of the peer's disconnect arrives before its sends' retries fail, so it is known here.
   look_at_events();
-  if (!gone_) note(operation, status);
+  // A send that was not flushed has failed by itself, perhaps before the peer disconnected. From
+  // then on this side received nothing, so the peer's last messages may be missing.
+  if (!gone_ || status != IBV_WC_WR_FLUSH_ERR) note(operation, status);
 }
 
 void Link::note_receive(ibv_wc_status status) {

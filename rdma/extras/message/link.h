@@ -87,8 +87,8 @@ class Link {
   bool ended_cleanly() const { return !failure_ && (closed_ || gone_); }
   // Keeps the first error, and moves the queue pair to the error state, which flushes all work.
   void fail(const Error& error);
-  // Report a failed completion. After the peer has disconnected, earlier sends cannot reach it and
-  // end with an error; this is not a failure. A receive that fails otherwise than by a flush is.
+  // Report a failed completion. After the peer has disconnected, sends and receives are flushed;
+  // this is not a failure. Any other error is, whether the event or the completion is seen first.
   void note_send(const char* operation, ibv_wc_status status);
   void note_receive(ibv_wc_status status);
   // The reason why the connection cannot be used. REQUIRES: !usable().

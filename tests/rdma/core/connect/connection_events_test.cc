@@ -116,21 +116,26 @@ TEST(LinkEndings, WhoOnlyLeavesHasEndedCleanly) {
   LinkOnFake on;
   EXPECT_FALSE(on.link->ended());
   on.tell(RDMA_CM_EVENT_DISCONNECTED);
-  // Sends in flight cannot arrive any more, whichever completion is reported first.
-  on.link->note_send("SEND", IBV_WC_RETRY_EXC_ERR);
+  // Sends in flight cannot arrive any more.
+  on.link->note_send("SEND", IBV_WC_WR_FLUSH_ERR);
   on.link->note_receive(IBV_WC_WR_FLUSH_ERR);
   EXPECT_TRUE(on.link->ended());
   EXPECT_TRUE(on.link->ended_cleanly());
   EXPECT_EQ(on.link->error().code, Code::kDisconnected);
 }
 
-TEST(LinkEndings, AFailureBeforeThePeerLeftIsNoCleanEnd) {
-  LinkOnFake on;
-  on.link->note_send("SEND", IBV_WC_RETRY_EXC_ERR);
-  on.tell(RDMA_CM_EVENT_DISCONNECTED);
-  EXPECT_TRUE(on.link->ended());
-  EXPECT_FALSE(on.link->ended_cleanly());
-  EXPECT_STREQ(on.link->error().call, "SEND");
+// A send that fails by itself ends the receiving too: the peer may have written more before it
+// left.
+TEST(LinkEndings, ASendThatFailedIsNoCleanEndWheneverItIsSeen) {
+  for (const bool first : {true, false}) {
+    LinkOnFake on;
+    if (first) on.link->note_send("SEND", IBV_WC_RETRY_EXC_ERR);
+    on.tell(RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_TRUE(on.link->ended());
+    if (!first) on.link->note_send("SEND", IBV_WC_RETRY_EXC_ERR);
+    EXPECT_FALSE(on.link->ended_cleanly());
+    EXPECT_STREQ(on.link->error().call, "SEND");
+  }
 }
 
 TEST(LinkEndings, AReceiveThatFailedIsNoCleanEndWheneverItIsSeen) {

@@ -2,7 +2,7 @@
 //
 //   Stream stream(std::move(transport), executor);
 //   auto written = co_await stream.write(bytes);            // all of them
-//   auto got = co_await stream.read(buffer, stop_token);    // 1 or more; 0: closed by the peer
+//   auto got = co_await stream.read(buffer, stop_token);    // 1 or more; 0: the peer disconnected
 //   co_await stream.shutdown();
 //
 //   // By polling: an empty optional means that nothing is ready; then arm() and wait for fd().
@@ -21,7 +21,10 @@
 //       wait for an answer. close() ends the connection at once. Both may be called twice, and in
 //       any order.
 //   STREAM-4  After the peer has disconnected, the bytes that it wrote are read first; then a read
-//       returns 0, or the error if the connection failed.
+//       returns 0, or the error if the connection failed, also if a write of this side failed. A
+//       peer disconnects by shutdown(), by close(), and by the end of its process, however it ends:
+//       its kernel sends the same message. So 0 does not say that the peer has written all that it
+//       wanted to write. A protocol that must know marks its own end.
 //   STREAM-5  A coroutine that is destroyed, stopped or timed out while it waits leaves nothing
 //       behind: no device ever writes into a buffer that was passed to read().
 //
@@ -398,7 +401,8 @@ Result<bool> Stream<T>::arm(Interest interest) {
   return quiet;
 }
 
-// Copies all bytes from `from` to `to` until `from` ends; returns their number.
+// Copies all bytes from `from` to `to` until the peer of `from` disconnects; returns their number.
+// STREAM-4 says what its end does not prove.
 template <MessageTransport A, MessageTransport B>
 Task<Result<std::uint64_t>> copy_stream(Stream<A>& from, Stream<B>& to, MutableBytes buffer) {
   std::uint64_t total = 0;
