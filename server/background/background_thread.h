@@ -1,7 +1,7 @@
 // BackgroundThread: the threads of a part that works beside requests, and how they wait and end.
-// DiskFetcher, WarmUp, Scans, Backups and StoreMaintenance each hold one, as their last member: it
-// is destroyed first, and checks that its threads have ended. A simulation gives them fibers
-// instead of threads.
+// DiskFetcher, WarmUp, ReadAhead, Scans, Backups and StoreMaintenance each hold one, as their last
+// member: it is destroyed first, and checks that its threads have ended. A simulation gives them
+// fibers instead of threads.
 //
 //   background->start("rkv-scans", [this] { run(); });
 //   ...

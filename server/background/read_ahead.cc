@@ -1,26 +1,32 @@
 #include "server/background/read_ahead.h"
 
-#include <algorithm>
+#include <new>
 
 #include "common/check.h"
 
 namespace rkv::server {
 
 namespace {
-// Bounds a batch: during a read the database cannot be reopened and old files cannot be removed.
-constexpr std::size_t kBatchRecords = 1024;
+// Bounds a batch, as kMostRecords does: during a read the database cannot be reopened and old files
+// cannot be removed.
 constexpr std::size_t kBatchBytes = std::size_t{4} << 20;
 }  // namespace
 
 void ReadAhead::Batch::read_from(const DiskReads& disk) {
   records_.clear();
   bytes_.clear();
+  if (bytes_.capacity() > 2 * kBatchBytes) bytes_.shrink_to_fit();  // a large value was in it
   bool full = false;
-  read_ = disk.read_from(as_bytes(first_), [&](const RecordFields& record) {
-    full = records_.size() == kBatchRecords || bytes_.size() >= kBatchBytes;
-    if (!full) add(record);
-    return !full;
-  });
+  try {
+    read_ = disk.read_from(as_bytes(first_), [&](const RecordFields& record) {
+      full = records_.size() == most_ || bytes_.size() >= kBatchBytes;
+      if (!full) add(record);
+      return !full;
+    });
+  } catch (const std::bad_alloc&) {
+    records_.clear();
+    read_ = fail(Code::kOutOfMemory, "the server has no memory for records that it loads");
+  }
   last_ = !full;
   if (!disk.still_holds(as_of_)) {
     records_.clear();
@@ -55,12 +61,13 @@ void ReadAhead::stop() {
   batches_ = {};
 }
 
-void ReadAhead::ask(const std::string& first, const DiskReads::AsOf& as_of) {
+void ReadAhead::ask(const std::string& first, const DiskReads::AsOf& as_of, std::size_t most) {
   RKV_CHECK(!asked_, "a batch is asked for before the last one was awaited");
   asked_ = true;
   Batch& batch = batches_[next_];
   batch.first_ = first;
   batch.as_of_ = as_of;
+  batch.most_ = most;
   {
     const MutexLock lock(mutex_);
     reading_ = true;

@@ -40,8 +40,8 @@ class ReadAhead {
     const std::string& first() const { return first_; }  // the key where it begins
     const std::string& next() const { return next_; }    // the first key after its records
     const DiskReads::AsOf& as_of() const { return as_of_; }
-    // An error ended the read after the records. kStale: the database was reopened meanwhile, and
-    // there are no records.
+    // An error ended the read after the records. kStale: the database was reopened meanwhile.
+    // kOutOfMemory: this process has no memory for them. After either there are no records.
     const Status& read() const { return read_; }
     // Whether there was no record from next() on, as of as_of().
     bool is_last() const { return last_; }
@@ -51,6 +51,7 @@ class ReadAhead {
     void read_from(const DiskReads& disk);
     void add(const RecordFields& record);
 
+    std::size_t most_ = 0;  // records
     std::string first_;
     std::string next_;
     DiskReads::AsOf as_of_;
@@ -59,6 +60,8 @@ class ReadAhead {
     std::vector<RecordFields> records_;
     std::vector<std::byte> bytes_;  // of keys and values
   };
+
+  static constexpr std::size_t kMostRecords = 1024;
 
   ReadAhead(const DiskReads& disk, std::unique_ptr<BackgroundThread> background)
       : disk_(disk), background_(std::move(background)) {}
@@ -69,8 +72,9 @@ class ReadAhead {
   void start();
   // Ends the thread after the read that is under way, and releases the memory of the batches.
   void stop();
-  // Has the records from `first` on read. REQUIRES: started; not asked(). Does not block.
-  void ask(const std::string& first, const DiskReads::AsOf& as_of);
+  // Has the records from `first` on read, `most` of them at most. `as_of`: from disk.begin(),
+  // called before. REQUIRES: started; not asked(). Does not block.
+  void ask(const std::string& first, const DiskReads::AsOf& as_of, std::size_t most = kMostRecords);
   // Whether a batch was asked for and not awaited.
   bool asked() const { return asked_; }
   // Blocks until the batch is read. It stays valid until the second ask() from now. REQUIRES:

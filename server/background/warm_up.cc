@@ -12,6 +12,8 @@ namespace {
 
 // Each record has about 12 cache lines: together about as many misses as can be in flight.
 constexpr std::size_t kPrefetched = 16;
+// Of a batch, where keys change so often that most of a longer one would be read in vain.
+constexpr std::size_t kLeastRecords = 32;
 constexpr Nanos kShortPause = kNanosPerMs;
 constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // the disk fails or the index is full
 
@@ -69,17 +71,16 @@ WarmUp::End WarmUp::batch() {
   if (!reader_.asked()) {
     const DiskReads::AsOf as_of = parts_.disk.begin();
     parts_.store.disk().set_progress(as_bytes(next_), as_of.sequence);  // must precede the read
-    reader_.ask(next_, as_of);
+    reader_.ask(next_, as_of, batch_records_);
   }
   const ReadAhead::Batch& read = reader_.await();
   parts_.store.disk().set_progress(as_bytes(next_), read.as_of().sequence);
-  // While two batches are read or taken, the progress says what the older one was read as of.
-  const bool goes_on = read.read() && !read.is_last();
-  if (goes_on && parts_.bytes_per_second == 0) reader_.ask(read.next(), parts_.disk.begin());
+  if (read.read() && !read.is_last() && parts_.bytes_per_second == 0) read_ahead(read);
   Status done = take_all(read);
   if (done) done = read.read();
   // There was no record after the last one as of the read. Later records come through memory.
   if (done && read.is_last()) return End::kWhole;
+  if (done) batch_records_ = std::min(2 * batch_records_, ReadAhead::kMostRecords);
   const End end = done ? End::kMore : after(done.error());
   if (done && reader_.asked()) return end;
   if (reader_.asked()) reader_.await();  // does not begin at next_
@@ -88,9 +89,20 @@ WarmUp::End WarmUp::batch() {
   return end;
 }
 
+// Has the next batch read while `read` is taken. Until then the progress says what `read` was read
+// as of, so an eviction relies on that for keys of the next batch too (WARM-3).
+void WarmUp::read_ahead(const ReadAhead::Batch& read) {
+  const DiskReads::AsOf as_of = parts_.disk.begin();
+  if (as_of.sequence < read.as_of().sequence) return;
+  reader_.ask(read.next(), as_of, batch_records_);
+}
+
 // Decides how loading goes on after a record could not be read or taken.
 WarmUp::End WarmUp::after(const Error& error) {
-  if (error.code == Code::kStale) return End::kMore;  // the disk's state has changed: read again
+  if (error.code == Code::kStale) {  // the key, or the disk's state, has changed: read again
+    batch_records_ = std::max(batch_records_ / 2, kLeastRecords);
+    return End::kMore;
+  }
   if (error.code == Code::kBusy) {
     pause_ = kShortPause;
     return End::kMore;

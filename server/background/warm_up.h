@@ -8,6 +8,9 @@
 //  WARM-2  While a record cannot be read, or the index has no space for it, loading does not end.
 //      Keys that are not found in memory are then still looked up on disk. That is slower but
 //      misses nothing. If the thread gives up, end_loading() is never called.
+//  WARM-3  A batch that is read or will be read was read as of the progress's sequence or a later
+//      one. The mark of what is written falls when the disk fails; the next batch is not read ahead
+//      then. Otherwise a record that the batch does not have could leave memory without a slot.
 //
 // Thread safety: one owner; records(): any thread.
 #pragma once
@@ -54,6 +57,7 @@ class WarmUp {
   enum class End : std::uint8_t { kMore, kWhole, kFailed };
   void run();
   End batch();
+  void read_ahead(const ReadAhead::Batch& read);
   End after(const Error& error);
   Status take_all(const ReadAhead::Batch& read);
   Status take_next(const RecordFields& record, const DiskReads::AsOf& as_of);
@@ -63,10 +67,11 @@ class WarmUp {
 
   const Parts parts_;
   ReadAhead reader_;
-  std::string next_;            // all records below it have been taken
-  std::string why_;             // why loading failed
-  Nanos pause_ = 0;             // before the next batch
-  bool told_ = false;           // the log has said that loading waits
+  std::string next_;   // all records below it have been taken
+  std::string why_;    // why loading failed
+  Nanos pause_ = 0;    // before the next batch
+  bool told_ = false;  // the log has said that loading waits
+  std::size_t batch_records_ = ReadAhead::kMostRecords;
   std::uint64_t wait_for_ = 0;  // sequence that must be written before the next batch
   std::uint64_t bytes_ = 0;
   std::uint64_t kept_on_disk_ = 0;

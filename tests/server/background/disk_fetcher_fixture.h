@@ -94,6 +94,7 @@ class MapDisk final : public Storage {
   std::function<void(std::string_view key)> before_read;
   std::function<void(std::string_view key)> after_read;
   std::function<void(std::string_view first)> before_walk;
+  std::function<void()> before_count;  // of the times that it was reopened
   std::function<void(std::string_view first)> after_walk;
   std::function<void()> after_loss;
   int reads_of(const std::string& key) const {
@@ -116,7 +117,11 @@ class MapDisk final : public Storage {
         .read = [this](Bytes key, const DiskReads::Visitor& visit) { return read(key, visit); },
         .read_from = [this](Bytes first,
                             const DiskReads::RangeVisitor& visit) { return walk(first, visit); },
-        .reopened = [this] { return reopened_.load(); }};
+        .reopened =
+            [this] {
+              if (before_count) before_count();
+              return reopened_.load();
+            }};
   }
 
  private:

@@ -358,6 +358,51 @@ void fill_memory(StoreOnDisk& s) {
     ASSERT_TRUE(s.put(fmt::format("filler{}", i), value));
 }
 
+// A record is written but not synced; the disk fails and is reopened without it. A batch that is
+// read now does not have the record. Once it is written again, and synced, it could leave memory.
+TEST(DiskFetcher, NoBatchIsReadAheadOfALoss) {
+  MapDisk disk;
+  for (std::uint64_t i = 0; i < 3000; ++i)
+    disk.preload(name_of(i), old_record(i, "old"));
+  StoreOnDisk s(disk, kMinMemoryBytes, 0, 3'600'000);
+  // The first key of the third batch: no other record of the batch makes the loading read it again.
+  const std::string key = name_of(2 * ReadAhead::kMostRecords - 1) + "x";
+  ASSERT_TRUE(s.put(key, "new"));
+  s.await_written();
+  Gate third_mark;
+  Gate third_read;
+  Gate lost;
+  std::thread::id warm_up{};
+  int marks = 0;
+  disk.before_count = [&] {
+    static std::mutex mutex;
+    {
+      const std::scoped_lock lock(mutex);
+      if (warm_up == std::thread::id()) warm_up = std::this_thread::get_id();
+      if (warm_up != std::this_thread::get_id() || ++marks != 3) return;
+    }
+    third_mark.pass();
+  };
+  std::atomic<int> walks{0};
+  disk.after_walk = [&](std::string_view) {
+    if (++walks == 3) third_read.pass();
+  };
+  disk.after_loss = [&] { lost.pass(); };
+  s.warm_up.start();
+  third_mark.await_somebody();  // the second batch was read, and the third is about to be
+  disk.write_failures = 1;
+  EXPECT_TRUE(s.put("other", "v"));
+  lost.await_somebody();
+  third_mark.open();
+  third_read.await_somebody();
+  lost.open();
+  s.await_synced();
+  fill_memory(s);
+  third_read.open();
+  s.await_loaded();
+  EXPECT_EQ(s.get(key), "new");
+}
+
 // The record is read; then it comes to memory by another way, is changed, and evicted.
 TEST(DiskFetcher, AReadFromBeforeAnEvictionIsNotTakenIn) {
   MapDisk disk;
