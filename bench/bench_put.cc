@@ -8,6 +8,7 @@
 // bench_tcp writes as many requests at once. Prints one JSON object. Exit status: see program.h.
 #include <algorithm>
 #include <future>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,15 +44,18 @@ json put(const Arguments& given) {
 
 // A PUT by itself is one that blocks, as a caller of one makes it.
 void put_or_give_up(Client& client, std::span<const KeyValue> items) {
-  const auto check = [](const Result<std::uint64_t>& version) {
-    if (!version) give_up("put", version.error());
+  std::optional<Error> failed;
+  const auto note = [&](const Result<std::uint64_t>& version) {
+    if (!version) failed = version.error();
   };
   if (items.size() == 1) {
-    return check(
-        client.put_with(items[0].key, items[0].value, {.durability = Durability::kMemory}));
+    note(client.put_with(items[0].key, items[0].value, {.durability = Durability::kMemory}));
+  } else {
+    client.multi_put_each(
+        items, [&](std::size_t, const Result<std::uint64_t>& version) { note(version); },
+        kToMemory);
   }
-  client.multi_put_each(
-      items, [&](std::size_t, const Result<std::uint64_t>& version) { check(version); }, kToMemory);
+  if (failed) give_up("put", *failed);
 }
 
 json rate(std::uint64_t puts, double seconds) {

@@ -99,7 +99,7 @@ TEST_F(Hostile, AStrangersPrivateDataIsRefusedWithASentence) {
   const auto connection = connect(junk);
   ASSERT_FALSE(connection);
   EXPECT_EQ(connection.error().code, Code::kRejected);
-  EXPECT_NE(refusal().find("rkv"), std::string::npos) << refusal();
+  EXPECT_EQ(refusal(), "the client's data is not an rkv connection request");
   EXPECT_FALSE(connect({}));
 }
 
@@ -121,7 +121,8 @@ TEST_F(Hostile, RandomMessagesAreAnsweredOrEndTheConnection) {
     std::vector<std::byte> bytes(1 + random.below(300));
     for (std::byte& b : bytes)
       b = static_cast<std::byte>(random());
-    if (random.below(2) == 0) bytes[0] = static_cast<std::byte>(1 + random.below(6));
+    if (random.below(2) == 0)
+      bytes[0] = static_cast<std::byte>(1 + random.below(std::to_underlying(kLastOpcode)));
     send(*connection, bytes);
   }
 }

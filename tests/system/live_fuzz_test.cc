@@ -12,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "common/pack.h"
 #include "common/random.h"
 #include "common/scan.h"
 #include "common/wire.h"
@@ -81,6 +82,38 @@ std::vector<std::vector<std::byte>> well_formed() {
   std::vector<std::byte> query(kMaxScanQueryBytes);
   query.resize(encode(ScanQuery{.limit = 3, .prefix = as_bytes("fuzz")}, query));
   add({.opcode = Opcode::kScan, .value = query});
+  add({.opcode = Opcode::kFlush});
+  const std::byte create{1};
+  add({.opcode = Opcode::kOpenCounter, .key = counter, .value = {&create, 1}});
+  std::vector<std::byte> packed(1024);
+  for (const bool all_writes : {true, false}) {
+    PackWriter pack(packed);
+    for (int i = 0; i < 4; ++i)
+      pack.add({.opcode = Opcode::kPut, .key = key, .value = value});
+    pack.add({.opcode = Opcode::kAdd, .key = counter, .value = Bytes(zeros).first(8)});
+    pack.add({.opcode = Opcode::kRemove, .key = as_bytes("fuzz-2")});
+    if (!all_writes) pack.add({.opcode = Opcode::kGet, .key = key});
+    add({.opcode = Opcode::kPack, .value = pack.finish()});
+  }
+  return all;
+}
+
+// Requests whose value names memory of the client, which the server READs: each ends the
+// connection, because no such memory is there. So they are sent seldom.
+std::vector<std::vector<std::byte>> sources() {
+  std::vector<std::vector<std::byte>> all;
+  std::vector<std::byte> bytes(kValueSourceBytes);
+  encode(ValueSource{.address = 4096, .remote_key = 7, .length = kMaxInlineBytes + 1}, bytes);
+  std::vector<std::byte> message(kMaxMessageBytes);
+  message.resize(
+      encode(Request{.opcode = Opcode::kPutLarge, .key = as_bytes("fuzz-large"), .value = bytes},
+             message));
+  all.push_back(message);
+  bytes.assign(kMessageSourceBytes, {});
+  encode(MessageSource{.address = 4096, .remote_key = 7, .length = 1000}, bytes);
+  message.assign(kMaxMessageBytes, {});
+  message.resize(encode(Request{.opcode = Opcode::kLong, .value = bytes}, message));
+  all.push_back(message);
   return all;
 }
 
@@ -143,11 +176,12 @@ class Attacker {
   // Sends messages until `count` are sent; reconnects where the server ends the connection.
   void send_all(std::uint64_t count, Random& random) {
     const auto samples = well_formed();
+    const auto seldom = sources();
     while (sent_ < count && !::testing::Test::HasFailure()) {
       if (!connection_) connect();
       if (!connection_) return;
       while (sent_ < count && unanswered_ < granted_ && !free_.empty()) {
-        if (!send_one(random, samples)) break;
+        if (!send_one(random, random.below(1000) == 0 ? seldom : samples)) break;
       }
       take();
     }

@@ -271,26 +271,26 @@ class RKV_EXPORT Operations {
     return results;
   }
   // As multi_get(), without allocation. Calls visit(index, const Result<ValueView>&) once for each
-  // key, in any order. The visitor must not use the client.
+  // key, in any order. The visitor must not use the client, nor throw: the program would end.
   template <class Visitor, OptionsOrTimeout<GetOptions> Given = GetOptions>
   void multi_get_into(std::span<const std::string_view> keys, Visitor&& visit,
                       const Given& given = {}) {
     using Target = std::remove_reference_t<Visitor>;
     store().visit_all(
         keys,
-        [](void* target, std::size_t index, const Result<ValueView>& result) {
+        [](void* target, std::size_t index, const Result<ValueView>& result) noexcept {
           (*static_cast<Target*>(target))(index, result);
         },
         const_cast<void*>(static_cast<const void*>(&visit)), client::options_of<GetOptions>(given));
   }
   // As multi_put(), without allocation. Calls visit(index, const Result<std::uint64_t>&) once for
-  // each item when it is answered, in any order. The visitor must not use the client.
+  // each item when it is answered, in any order. The visitor must not use the client, nor throw.
   template <class Visitor, OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   void multi_put_each(std::span<const KeyValue> items, Visitor&& visit, const Given& given = {}) {
     using Target = std::remove_reference_t<Visitor>;
     store().put_all(
         items,
-        [](void* target, std::size_t index, const Result<std::uint64_t>& version) {
+        [](void* target, std::size_t index, const Result<std::uint64_t>& version) noexcept {
           (*static_cast<Target*>(target))(index, version);
         },
         const_cast<void*>(static_cast<const void*>(&visit)),

@@ -288,6 +288,10 @@ TEST(Options, WhatDoesNotGoTogetherIsRefusedAndNotPassedOver) {
        "--verify cannot be combined with --restore, which verifies too"},
       {{"--backup-dir", "/b"}, {}, "backup-dir needs data-dir: give --data-dir as well"},
       {{"--load-rate", "1MiB"}, {}, "load-rate needs data-dir: give --data-dir as well"},
+      {{"--load-rate", "1023KiB", "--data-dir", "/d"},
+       {},
+       "--load-rate must be a size from 1MiB to 1024GiB, such as 512MiB or 2GiB, not "
+       "\"1023KiB\""},
       {{"--verify", "--data-dir", "/d", "--accept-damaged-log"},
        {},
        "--accept-damaged-log cannot be combined with --verify: leave it out"},

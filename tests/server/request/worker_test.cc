@@ -16,6 +16,12 @@ TEST_F(WorkerTest, TheReceiveQueueHoldsTheCreditsOfAllClients) {
             std::size_t{queue().options.receive_buffers} * queue().options.receive_bytes);
 }
 
+// What a client may ask for in its handshake is bounded by what the worker sends and receives.
+TEST_F(WorkerTest, AConnectionsRingsAreAsLongAsItsMessages) {
+  const rdma::ConnectionOptions options = worker_->connection_options();
+  EXPECT_EQ(options.send_bytes, kMaxMessageBytes);
+}
+
 // Of the 64 KiB that it may cost in all: its places in the device's queues come to it
 // (tests/system/client_memory_test.cc).
 TEST_F(WorkerTest, AClientsMessagesTakeLessThan24KiB) {
