@@ -87,7 +87,7 @@ void KeptListener::lose() {
 
 bool KeptListener::is_empty() const {
   const MutexLock lock(mutex_);
-  return listener_ == nullptr && prepared_ == nullptr;
+  return listener_ == nullptr && prepared_ == nullptr && !ending_;
 }
 
 // ---- the owner's thread ----
@@ -98,10 +98,15 @@ bool KeptListener::attend() {
   {
     const MutexLock lock(mutex_);
     if (std::exchange(lost_, false)) ended = std::move(listener_);
+    ending_ = ended != nullptr;  // the device must not end before `ended`
     if (listener_ == nullptr && std::exchange(offered_, false)) listener_ = std::move(prepared_);
   }
   if (ended != nullptr) {
     ended.reset();
+    {
+      const MutexLock lock(mutex_);
+      ending_ = false;
+    }
     parts_->emptied();
   }
   return listener_ != nullptr;

@@ -110,6 +110,7 @@ class KeptQueue final : public Queue {
   std::unique_ptr<Queue> prepared_ RKV_GUARDED_BY(mutex_);
   bool offered_ RKV_GUARDED_BY(mutex_) = false;
   bool lost_ RKV_GUARDED_BY(mutex_) = false;
+  bool ending_ RKV_GUARDED_BY(mutex_) = false;  // a queue is being released
   std::uint32_t guests_ RKV_GUARDED_BY(mutex_) = 0;
 };
 
@@ -144,6 +145,7 @@ class KeptListener final : public Listener {
   std::unique_ptr<Listener> prepared_ RKV_GUARDED_BY(mutex_);
   bool offered_ RKV_GUARDED_BY(mutex_) = false;
   bool lost_ RKV_GUARDED_BY(mutex_) = false;
+  bool ending_ RKV_GUARDED_BY(mutex_) = false;  // a listener is being released
 };
 
 // Implements REOPEN-3 of transport.h.

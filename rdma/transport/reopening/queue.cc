@@ -56,7 +56,7 @@ void KeptQueue::lose() {
 
 bool KeptQueue::is_empty() const {
   const MutexLock lock(mutex_);
-  return queue_ == nullptr && prepared_ == nullptr;
+  return queue_ == nullptr && prepared_ == nullptr && !ending_;
 }
 
 // ---- the owner's thread ----
@@ -67,8 +67,10 @@ void KeptQueue::attend() {
     const MutexLock lock(mutex_);
     if (lost_ && queue_ != nullptr) {
       if (!std::exchange(abandoned_, true)) queue_->abandon();
-      if (guests_ == 0 && held_ == 0 && queue_->connections() == 0)
+      if (guests_ == 0 && held_ == 0 && queue_->connections() == 0) {
         ended = std::move(queue_);  // REOPENQ-1
+        ending_ = true;             // the device must not end before `ended`
+      }
     }
     if (queue_ == nullptr) {
       lost_ = abandoned_ = false;
@@ -78,6 +80,10 @@ void KeptQueue::attend() {
   }
   if (ended == nullptr) return;
   ended.reset();
+  {
+    const MutexLock lock(mutex_);
+    ending_ = false;
+  }
   idle_.wake();  // REOPENQ-2
   parts_->emptied();
 }

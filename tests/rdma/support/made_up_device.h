@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -33,7 +34,8 @@ struct Lab {
   int given_back = 0;  // receive buffers
   std::uint32_t next_key = 100;
   std::string listening{};
-  bool request = false;  // a client wants to connect
+  bool request = false;                  // a client wants to connect
+  std::function<void()> while_ending{};  // called while a queue or a listener ends
 
   void happens(DeviceEvent::Kind kind, const char* what) {
     const std::scoped_lock lock(mutex);
@@ -109,7 +111,10 @@ class MadeUpConnection final : public Connection {
 class MadeUpQueue final : public Queue {
  public:
   explicit MadeUpQueue(Lab& lab) : lab_(lab), counted_(lab, &Lab::queues) {}
-  ~MadeUpQueue() override { EXPECT_TRUE(bound_.empty()) << "a queue ends before its connections"; }
+  ~MadeUpQueue() override {
+    EXPECT_TRUE(bound_.empty()) << "a queue ends before its connections";
+    if (lab_.while_ending) lab_.while_ending();
+  }
   std::size_t poll(std::span<Completion> out) override {
     const std::scoped_lock lock(mutex_);
     if (bound_.empty()) return 0;
@@ -186,6 +191,9 @@ class MadeUpIncoming final : public Incoming {
 class MadeUpListener final : public Listener {
  public:
   explicit MadeUpListener(Lab& lab) : lab_(lab), counted_(lab, &Lab::listeners) {}
+  ~MadeUpListener() override {
+    if (lab_.while_ending) lab_.while_ending();
+  }
   Result<std::unique_ptr<Incoming>> next(const Deadline&) override {
     const std::scoped_lock lock(lab_.mutex);
     if (!std::exchange(lab_.request, false)) return std::unique_ptr<Incoming>();

@@ -248,6 +248,30 @@ TEST_F(ReopeningTest, APortThatIsDownLosesNothing) {
   queue_->release({&buffer, 1});
 }
 
+// Another thread looks for what is left just while a user's thread releases the last part.
+TEST_F(ReopeningTest, ADeviceStaysUntilItsLastPartHasEnded) {
+  const auto look = [this] {
+    lab_.while_ending = nullptr;
+    step();
+    EXPECT_EQ(state(), DeviceState::kGone) << "a part of the device is still ending";
+  };
+  const auto end_queue = [this] { EXPECT_EQ(poll(), 0U); };
+  const auto end_listener = [this] { EXPECT_EQ(listener_->next(now()).value(), nullptr); };
+  for (const bool queue_first : {true, false}) {
+    lose();
+    queue_first ? end_queue() : end_listener();
+    lab_.while_ending = look;
+    queue_first ? end_listener() : end_queue();
+    EXPECT_EQ(lab_.while_ending, nullptr) << "nothing has ended";
+    step();
+    ASSERT_EQ(state(), DeviceState::kWaiting);
+    present(true);
+    until(DeviceState::kServing);
+    end_queue();  // takes the new ones
+    end_listener();
+  }
+}
+
 // Users on their own threads, like the server's.
 TEST_F(ReopeningTest, ManyLossesUnderUsers) {
   constexpr int kLosses = 50;
