@@ -12,7 +12,7 @@ namespace {
 
 // Each record has about 12 cache lines: together about as many misses as can be in flight.
 constexpr std::size_t kPrefetched = 16;
-// Of a batch, where keys change so often that most of a longer one would be read in vain.
+// Of a batch, where keys change so often that most of a longer one would be read again.
 constexpr std::size_t kLeastRecords = 32;
 constexpr Nanos kShortPause = kNanosPerMs;
 constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // the disk fails or the index is full
