@@ -155,7 +155,9 @@ class Service(unittest.TestCase):
         for line in ("Type=notify", "LimitMEMLOCK=infinity", "StateDirectory=rkv",
                      # Without these it is given up after five failures within a second.
                      "Restart=on-failure", "RestartSec=5s", "StartLimitIntervalSec=0",
-                     "After=network-online.target rdma-hw.target time-sync.target"):
+                     "After=network-online.target rdma-hw.target time-sync.target",
+                     # Data is private, and no start is repeated that must fail again.
+                     "UMask=0077", "RestartPreventExitStatus=2 4"):
             self.assertRegex(self.unit, rf"(?m)^{line}$")
         self.assertRegex(self.unit, r"(?m)^WatchdogSec=\d")
         self.assertNotRegex(self.unit, r"(?m)^PrivateDevices=")

@@ -179,6 +179,7 @@ TEST(Conditions, FromTheShell) {
   EXPECT_EQ(run({"put", "--if-absent", "k", "v"}).status, 0);
   EXPECT_EQ(run({"put", "--if-absent", "k", "w"}).status, 5);
   EXPECT_EQ(run({"put", "--if-version", "999", "k", "w"}).status, 5);
+  EXPECT_EQ(run({"put", "--if-version", "999", "absent", "v"}).status, 1);
   EXPECT_EQ(run({"get", "k"}).output, "v");
   EXPECT_EQ(run({"incr", "c", "41"}).output, "41\n");
   EXPECT_EQ(run({"decr", "c"}).output, "40\n");
