@@ -3,10 +3,9 @@
 //
 //  - After a sleep that was soon over the window doubles. A longer spin would have caught the event
 //    without a sleep and a wake-up.
-//  - After a long sleep it halves, down to kShortest. After kIdle long sleeps in a row it is 0
-//  until
-//    a sleep is soon over: the thread is idle, or so many threads share the processors that none of
-//    its spins can catch an event.
+//  - After a long sleep it halves, down to kShortest. After kIdle long sleeps in a row it is 0,
+//    until a sleep is soon over: the thread is idle, or so many threads share the processors that
+//    none of its spins can catch an event.
 //  - If more of the spins beyond kShortest end in sleeps than catch an event, they do not help.
 //    Perhaps the peer needs this very processor. The window is kShortest for the next kHeld sleeps.
 //

@@ -5,7 +5,7 @@
 //   reader.start();
 //   reader.ask(first, disk.begin());
 //   const ReadAhead::Batch& batch = reader.await();
-//   reader.ask(batch.next, disk.begin());          // is read while `batch` is taken
+//   reader.ask(batch.next(), disk.begin());        // is read while `batch` is taken
 //   ...
 //   reader.stop();
 //
