@@ -13,6 +13,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "common/signals.h"
 #include "common/thread.h"
 #include "server/program/environment.h"
+#include "server/program/failure.h"
 #include "server/program/logging.h"
 #include "server/program/offline.h"
 #include "server/program/options.h"
@@ -161,15 +163,21 @@ int work_offline(const Options& options) {
        .sentence = "the work is done, but its report could not be written to standard output"});
 }
 
+std::optional<Failure> start(Server& server) {
+  try {
+    StartWatch watch;
+    server.before_serving([&] { watch.starts_over(); });
+    return server.start();
+  } catch (const std::system_error& error) {  // of the watch's thread
+    return rkv::server::thread_failure(error);
+  }
+}
+
 int serve(const Options& options, const std::vector<std::string>& arguments) {
   raise_limit_of_open_files();
   const rkv::SteadyClock clock;
   Server server(options, clock, open_transports);
-  {
-    StartWatch watch;
-    server.before_serving([&] { watch.starts_over(); });
-    if (const auto failure = server.start()) return tell(*failure);
-  }
+  if (const auto failure = start(server)) return tell(*failure);
   // After the start: the manager's socket must not be opened before the lock file (lock_file.h).
   rkv::server::ServiceManager manager([](const char* name) { return std::getenv(name); }, clock);
   manager.ready();

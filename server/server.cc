@@ -72,11 +72,7 @@ std::optional<Failure> Server::start() {
   try {
     return start_parts();
   } catch (const std::system_error& error) {
-    return Failure{
-        kExitEnvironment,
-        fmt::format("cannot start a thread: {}: raise the limit of processes (ulimit -u), "
-                    "of address space (ulimit -v) or of the container",
-                    error.code().message())};
+    return thread_failure(error);
   } catch (const std::bad_alloc&) {
     return Failure{kExitEnvironment,
                    "out of memory: raise the limit of address space (ulimit -v) or of the "
@@ -100,7 +96,7 @@ std::optional<Failure> Server::start_parts() {
 // The database aborts the process if it cannot start a thread; it starts up to 15 at a time to open
 // its tables. So the limits are checked before it is opened.
 std::optional<Failure> Server::check_threads() const {
-  constexpr unsigned kBesideWorkers = 20;  // README.md lists them
+  constexpr unsigned kBesideWorkers = 24;  // README.md lists them
   constexpr std::size_t kOfDatabase = std::size_t{64} << 20;
   const unsigned count =
       kBesideWorkers + 2 * std::min(options_.threads, options_.max_clients);  // two transports
@@ -148,6 +144,12 @@ std::optional<Failure> Server::lock_data() {
     return Failure{in_use ? kExitDataLater : exit_code_of(lock.error()), sentence};
   }
   lock_.emplace(std::move(*lock));
+  // Directories that this server makes are private; a copied or an older one may not be.
+  if (is_open_to_others(directory) && is_open_to_others(directory + kDatabaseDirectory)) {
+    log_warn(EventName("data_not_private"),
+             "users other than the owner may enter the data directory {}: run chmod -R go= {}",
+             directory, directory);
+  }
   return std::nullopt;
 }
 

@@ -20,7 +20,13 @@ constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // the disk fails or the
 }  // namespace
 
 void WarmUp::start() {
+  reader_.start();
   background_->start("rkv-warm-up", [this] { run(); });
+}
+
+void WarmUp::stop() {
+  background_->stop(mutex_);
+  reader_.stop();  // already done unless only one of the two threads could be started
 }
 
 void WarmUp::wait(Nanos time) {
@@ -37,7 +43,6 @@ void WarmUp::run() {
   const Nanos started = parts_.clock.now();
   Progress progress(parts_.clock, "loading", parts_.estimated_records);
   End end = End::kMore;
-  reader_.start();
   while (end == End::kMore && !background_->stopping()) {
     end = batch();
     progress.advance(records());

@@ -49,8 +49,9 @@ class WarmUp {
   WarmUp(const WarmUp&) = delete;
   WarmUp& operator=(const WarmUp&) = delete;
 
+  // Throws std::system_error if a thread cannot be started; stop() is allowed then.
   void start();
-  void stop() { background_->stop(mutex_); }
+  void stop();
   std::uint64_t records() const { return records_.load(std::memory_order_relaxed); }
 
  private:

@@ -77,6 +77,14 @@ int make_directory_synced(const std::string& path) {
   return sync_directory(above);
 }
 
+bool is_open_to_others(const std::string& directory) {
+  using std::filesystem::perms;
+  std::error_code error;
+  const auto status = std::filesystem::status(directory, error);
+  return std::filesystem::is_directory(status) &&
+         (status.permissions() & (perms::group_all | perms::others_all)) != perms::none;
+}
+
 int copy_file_synced(const std::string& from, const std::string& to) {
   const Descriptor source(open(from.c_str(), O_RDONLY | O_CLOEXEC));
   if (source.get() < 0) return errno;

@@ -43,6 +43,8 @@ std::string cannot_make(const std::string& directory, const std::error_code& err
 int sync_directory(const std::string& path);
 // Creates a directory and its missing parents, for their owner only (0700). Syncs each new name.
 int make_directory_synced(const std::string& path);
+// Whether users other than the owner may list or search the directory. False if it does not exist.
+bool is_open_to_others(const std::string& directory);
 // Copies `from` to the new file `to` and syncs it. On failure a partial copy remains.
 int copy_file_synced(const std::string& from, const std::string& to);
 

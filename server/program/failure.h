@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <system_error>
 
 namespace rkv::server {
 
@@ -22,5 +23,8 @@ struct Failure {
   ExitCode exit_code = kExitOther;
   std::string sentence;  // what is wrong and what to do
 };
+
+// std::thread threw `error`.
+Failure thread_failure(const std::system_error& error);
 
 }  // namespace rkv::server

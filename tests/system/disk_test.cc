@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using testing::longest_file;
+using ::testing::Not;
 using testing::read_file;
 using testing::write_file;
 
@@ -269,6 +270,21 @@ TEST(Disk, NobodyElseMayReadAFile) {
   ASSERT_EQ(restored.status, 0) << restored.output;
   for (const auto& entry : fs::recursive_directory_iterator(scratch.path("restored")))
     expect_private(entry.path());
+}
+
+// A copy may have been made by a tool that gives everybody the right to read.
+TEST(Disk, ADirectoryThatOthersMayEnterIsNamedAtTheStart) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "64MiB", "--data-dir", scratch.path("data")});
+  const std::string remedy = "chmod -R go= " + scratch.path("data");
+  EXPECT_THAT(server.process().output(), Not(HasSubstr(remedy)));
+  ASSERT_EQ(server.stop(), 0);
+  for (const char* const name : {"data", "data/db"}) {
+    fs::permissions(scratch.path(name), fs::perms::group_read | fs::perms::group_exec,
+                    fs::perm_options::add);
+  }
+  server.start();
+  EXPECT_THAT(server.process().output(), HasSubstr(remedy));
 }
 
 // Ended while the disk is full: the exit status says that something is lost, and a start on the

@@ -41,17 +41,18 @@ std::uint16_t next_port() {
 }
 }  // namespace
 
-Server::Server(std::vector<std::string> arguments)
+Server::Server(std::vector<std::string> arguments, std::vector<std::string> environment)
     : address_(fmt::format("{}:{}", test_address(), next_port())),
-      argv_({RKV_KVSERVER, "--listen", address_}) {
+      argv_({RKV_KVSERVER, "--listen", address_}),
+      environment_(std::move(environment)) {
   argv_.insert(argv_.end(), arguments.begin(), arguments.end());
+  environment_.emplace_back("KVSERVER_CHECK_MEMORY=on");  // at each stop
   start();
 }
 
 void Server::start() {
   process_.reset();
-  process_ = std::make_unique<Process>(
-      argv_, std::vector<std::string>{"KVSERVER_CHECK_MEMORY=on"});  // at each stop
+  process_ = std::make_unique<Process>(argv_, environment_);
   EXPECT_TRUE(process_->wait_for_output("kvserver ready", 240)) << process_->output();
 }
 

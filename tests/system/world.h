@@ -35,7 +35,9 @@ class ScratchDirectory {
 class Server {
  public:
   // Starts `kvserver --listen ADDRESS` with these arguments besides; REQUIREs that it gets ready.
-  explicit Server(std::vector<std::string> arguments = {"--memory", "32MiB"});
+  // Environment entries "NAME=VALUE" are added to ours.
+  explicit Server(std::vector<std::string> arguments = {"--memory", "32MiB"},
+                  std::vector<std::string> environment = {});
 
   const std::string& address() const { return address_; }
   Process& process() { return *process_; }
@@ -50,6 +52,7 @@ class Server {
  private:
   std::string address_;
   std::vector<std::string> argv_;
+  std::vector<std::string> environment_;
   std::unique_ptr<Process> process_;
 };
 
