@@ -91,7 +91,7 @@ void ShmConnection::attach() {
 ShmConnection::~ShmConnection() {
   queue_->shared().exporter.unsubscribe(socket());
   if (!attached_) return;
-  queue_->look_around();
+  queue_->process_control_events();
   out_.close();
   shutdown(socket(), SHUT_RDWR);
   queue_->stop_watching(*this);
@@ -103,7 +103,7 @@ void ShmConnection::abort() {
   aborted_.store(true, std::memory_order_release);
   out_.close();
   shutdown(socket(), SHUT_RDWR);
-  queue_->call_attention();
+  queue_->wake_for_control();
 }
 
 void ShmConnection::end(Ending how) {

@@ -86,10 +86,10 @@ void ShmQueue::attach(ShmConnection& connection) {
     const MutexLock lock(mutex_);
     arrivals_.push_back(&connection);
   }
-  call_attention();
+  wake_for_control();
 }
 
-void ShmQueue::call_attention() {
+void ShmQueue::wake_for_control() {
   attention_.store(true, std::memory_order_release);
   wake();
 }
@@ -100,7 +100,7 @@ void ShmQueue::wake() {
 
 // ---- the queue's thread ----
 
-void ShmQueue::look_around() {
+void ShmQueue::process_control_events() {
   if (!attention_.exchange(false, std::memory_order_acq_rel)) return;
   std::vector<ShmConnection*> arrivals;
   {
@@ -135,7 +135,7 @@ std::size_t ShmQueue::take_ready(std::span<Completion> out) {
 
 std::size_t ShmQueue::poll(std::span<Completion> out) {
   if (attention_.load(std::memory_order_relaxed)) [[unlikely]]
-    look_around();
+    process_control_events();
   if (++polls_ % kPollsPerSocketCheck == 0) [[unlikely]]
     read_sockets(0);
   std::size_t count = take_ready(out);

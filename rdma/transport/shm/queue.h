@@ -1,7 +1,7 @@
 // ShmQueue: the connections of one thread, their completions, and how that thread sleeps.
 //
 // Invariants
-//  SHMQ-1  Everything except wake(), room(), attach() and call_attention() runs on the queue's
+//  SHMQ-1  Everything except wake(), room(), attach() and wake_for_control() runs on the queue's
 //      thread. These functions touch only atomics and members guarded by `mutex_`.
 //  SHMQ-2  `ready_` cannot overrun. A connection has at most sends_in_flight operations that are
 //      posted and not polled, and one kDisconnected. Entries for those are reserved before the
@@ -61,10 +61,10 @@ class ShmQueue final : public Queue {
   // Adds a complete connection. Any thread.
   void attach(ShmConnection& connection);
   // Makes the queue's thread check for connections that joined or were aborted. Any thread.
-  void call_attention();
+  void wake_for_control();
 
   // For ShmConnection, on the queue's thread.
-  void look_around();
+  void process_control_events();
   void append(const Completion& one);
   void detach(ShmConnection& connection);
   void stop_watching(const ShmConnection& connection);

@@ -86,7 +86,7 @@ VerbsConnection::~VerbsConnection() {
     queue_->forget(number_);
     return;
   }
-  queue_->look_around();
+  queue_->process_control_events();
   bool flushed = true;
   if (!closed_) {
     close();
@@ -165,7 +165,7 @@ void VerbsConnection::abort() {
   // pair that still works would send the marker to the peer.
   report_teardown(link_->qp.to_error());
   alive_.store(false, std::memory_order_release);
-  queue_->call_attention();
+  queue_->wake_for_control();
 }
 
 void VerbsConnection::close() {

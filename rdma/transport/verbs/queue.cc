@@ -99,7 +99,7 @@ void VerbsQueue::attach(VerbsConnection& connection) {
     const MutexLock lock(mutex_);
     arrivals_.push_back({connection.number(), &connection});
   }
-  call_attention();
+  wake_for_control();
 }
 
 void VerbsQueue::forget(std::uint32_t qp_num) {
@@ -107,7 +107,7 @@ void VerbsQueue::forget(std::uint32_t qp_num) {
     const MutexLock lock(mutex_);
     arrivals_.push_back({qp_num, nullptr});
   }
-  call_attention();
+  wake_for_control();
 }
 
 void VerbsQueue::pair_failed(const void* queue_pair) {
@@ -115,10 +115,10 @@ void VerbsQueue::pair_failed(const void* queue_pair) {
     const MutexLock lock(mutex_);
     failed_pairs_.push_back(queue_pair);
   }
-  call_attention();
+  wake_for_control();
 }
 
-void VerbsQueue::call_attention() {
+void VerbsQueue::wake_for_control() {
   attention_.store(true, std::memory_order_release);
   wake();
 }
@@ -192,7 +192,7 @@ std::size_t VerbsQueue::refill() {
 
 std::size_t VerbsQueue::poll(std::span<rdma::Completion> out) {
   if (attention_.load(std::memory_order_relaxed)) [[unlikely]]
-    look_around();
+    process_control_events();
   if (++polls_ % kPollsPerEventCheck == 0) [[unlikely]] {
     read_events();
     bury(false);
@@ -257,7 +257,7 @@ void VerbsQueue::admit(const Arrival& arrival) {
   std::erase_if(strays_, mine);
 }
 
-void VerbsQueue::look_around() {
+void VerbsQueue::process_control_events() {
   bury(false);
   if (!attention_.exchange(false, std::memory_order_acq_rel)) return;
   std::vector<Arrival> arrivals;

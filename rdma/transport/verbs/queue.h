@@ -2,7 +2,7 @@
 // bound to it.
 //
 // Invariants
-//  1. Everything except wake(), room(), connections(), attach(), forget(), call_attention() and
+//  1. Everything except wake(), room(), connections(), attach(), forget(), wake_for_control() and
 //     pair_failed() runs on the queue's thread. These functions touch only atomics and members
 //     guarded by `mutex_`.
 //  2. The completion queue cannot overrun. Before a connection exists, its sends_in_flight plus one
@@ -70,13 +70,13 @@ class VerbsQueue final : public Queue {
   // Forgets a connection that failed during set-up: its strays are returned. Any thread.
   void forget(std::uint32_t qp_num);
   // Makes the queue's thread check for dead connections. Any thread.
-  void call_attention();
+  void wake_for_control();
   // Reports that the device failed a queue pair, which may not belong to this queue. Any thread.
   void pair_failed(const void* queue_pair);
 
   // For VerbsConnection, on the queue's thread.
   // Processes the changes made by other threads: connections that joined, failed or were aborted.
-  void look_around();
+  void process_control_events();
   // Polls until the marker of `qp_num` arrives. Returns false if the deadline passes first or the
   // queue breaks.
   bool drain(std::uint32_t qp_num, std::uint64_t marker, const Deadline& deadline);
