@@ -12,15 +12,15 @@ LargePutReceiver::LargePutReceiver(RequestHandler& handler, std::size_t capacity
     : handler_(handler), all_(capacity), free_(capacity) {}
 
 bool LargePutReceiver::begin(Session& session, Bytes message, std::uint32_t receive_buffer,
-                             RequestHandler::Answer answer, Nanos taken) {
+                             RequestHandler::FetchValue value, Nanos taken) {
   RKV_CHECK(has_room(session), "a fetch beyond the limits");
   const auto found = std::ranges::find(all_, nullptr, &Fetch::session);
   Fetch& fetch = *found;
   fetch.session = &session;
   fetch.message = message;
   fetch.receive_buffer = receive_buffer;
-  fetch.source = answer.source;
-  fetch.large = std::move(answer.large);
+  fetch.source = value.source;
+  fetch.large = std::move(value.large);
   fetch.taken = taken;
   --free_;
   ++session.fetches;

@@ -63,7 +63,7 @@ class LargePutReceiver {
   // use until the fetch has ended. False: the connection accepts no READ. The caller drops the
   // client then; drop_all() ends the fetch. REQUIRES: has_room().
   bool begin(Session& session, Bytes message, std::uint32_t receive_buffer,
-             RequestHandler::Answer answer, Nanos taken);
+             RequestHandler::FetchValue value, Nanos taken);
   // Handles the completion of a READ with this context. Returns the fetch if none of its READs is
   // under way any more and it is complete or failed: finish() or drop() it. Otherwise nullptr.
   Fetch* on_read(std::uint64_t context, bool arrived);

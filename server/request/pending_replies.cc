@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "common/check.h"
 
 namespace rkv::server {
+
+using AwaitMark = RequestHandler::AwaitMark;
+using AwaitBackup = RequestHandler::AwaitBackup;
+using AwaitSweep = RequestHandler::AwaitSweep;
+using AwaitPage = RequestHandler::AwaitPage;
 
 PendingReplies::PendingReplies(Parts parts, std::size_t capacity) : parts_(std::move(parts)) {
   held_.reserve(capacity);
@@ -23,27 +29,24 @@ void PendingReplies::add(Session& session, const RequestHandler::Answer& answer,
 void PendingReplies::await(Held& held, const RequestHandler::Answer& answer) {
   const Bytes value = answer.response.value;
   held.response = answer.response;
-  held.level = answer.level;
-  held.through = answer.through;
-  held.backup = answer.backup;
-  held.page = answer.page;
-  held.ready = answer.next == RequestHandler::Next::kReply;  // its value is a static text: no copy
-  held.sweeping = answer.next == RequestHandler::Next::kAwaitSweep;
-  if (held.sweeping) held.name = as_text(value);
-  if (answer.next != RequestHandler::Next::kAwaitMark) return;
-  held.writes = answer.writes;
+  const auto* const awaited = std::get_if<RequestHandler::Awaited>(&answer.next);
+  held.awaited = awaited == nullptr ? std::nullopt : std::optional(*awaited);
+  if (awaited == nullptr) return;  // the value is a static text: no copy
+  if (std::holds_alternative<AwaitSweep>(*awaited)) held.name = as_text(value);
+  const auto* const mark = std::get_if<AwaitMark>(awaited);
+  if (mark == nullptr) return;
   if (value.size() <= held.number.size()) {
     std::ranges::copy(value, held.number.begin());
   } else {
     held.results.assign(value.begin(), value.end());
   }
   held.packed.assign(answer.packed.begin(), answer.packed.end());
-  std::uint64_t& wanted = answer.level == Durability::kWal ? wal_wanted_ : sync_wanted_;
-  wanted = std::max(wanted, answer.through);
+  std::uint64_t& wanted = mark->level == Durability::kWal ? wal_wanted_ : sync_wanted_;
+  wanted = std::max(wanted, mark->through);
 }
 
-void PendingReplies::continue_after_sweep(Held& held) {
-  const auto swept = parts_.counter_flusher->outcome(held.through);
+void PendingReplies::continue_after_sweep(Held& held, const AwaitSweep& sweep) {
+  const auto swept = parts_.counter_flusher->outcome(sweep.number);
   if (!swept) return;
   const std::string value = std::move(held.name);
   await(held, parts_.handler.after_sweep(held.response, as_bytes(value), *swept));
@@ -56,25 +59,37 @@ void PendingReplies::ask_for_marks() {
 }
 
 bool PendingReplies::is_over(const Held& held, bool disk_failed) const {
-  if (held.ready) return true;
-  if (held.sweeping) return false;
-  if (held.backup != nullptr) return held.backup->done();
-  if (held.page != nullptr) return held.page->done();
-  return disk_failed || parts_.handler.is_reached(held.level, held.through);
+  if (!held.awaited) return true;
+  if (const auto* const mark = std::get_if<AwaitMark>(&*held.awaited))
+    return disk_failed || parts_.handler.is_reached(mark->level, mark->through);
+  if (const auto* const backup = std::get_if<AwaitBackup>(&*held.awaited))
+    return backup->backup->done();
+  if (const auto* const page = std::get_if<AwaitPage>(&*held.awaited)) return page->page->done();
+  return false;  // a sweep: continue_after_sweep() replaces it
 }
 
-// The value of the result lies in `held` or in its page.
+// The value of the result lies in `held` or in its page. REQUIRES: is_over().
 Response PendingReplies::answer_to(Held& held) const {
-  if (held.ready) return held.response;
-  if (held.backup != nullptr) return RequestHandler::backed_up(held.response, *held.backup);
-  if (held.page != nullptr) return parts_.handler.scanned(held.response, *held.page);
-  if (!parts_.handler.is_reached(held.level, held.through)) {
+  if (!held.awaited) return held.response;
+  if (const auto* const backup = std::get_if<AwaitBackup>(&*held.awaited))
+    return RequestHandler::backed_up(held.response, *backup->backup);
+  if (const auto* const page = std::get_if<AwaitPage>(&*held.awaited))
+    return parts_.handler.scanned(held.response, *page->page);
+  const auto& mark = std::get<AwaitMark>(*held.awaited);
+  if (!parts_.handler.is_reached(mark.level, mark.through)) {
     return parts_.handler.disk_failed(held.response);
   }
   Response response = held.response;
   const bool results = !held.results.empty();
   response.value = results ? Bytes(held.results) : Bytes(held.number).first(response.value.size());
   return response;
+}
+
+// How a reply is counted.
+Answered PendingReplies::answered(const Held& held) {
+  const auto* const mark = held.awaited ? std::get_if<AwaitMark>(&*held.awaited) : nullptr;
+  if (mark == nullptr) return {};
+  return {.level = mark->level, .writes = mark->writes, .packed = held.packed};
 }
 
 void PendingReplies::answer() {
@@ -84,13 +99,12 @@ void PendingReplies::answer() {
   for (Held& held : held_) {
     Session& session = *held.session;
     if (session.ending) continue;
-    if (held.sweeping) continue_after_sweep(held);
+    if (const auto* const sweep = held.awaited ? std::get_if<AwaitSweep>(&*held.awaited) : nullptr)
+      continue_after_sweep(held, *sweep);
     const bool has_room = is_over(held, failed) && parts_.replies.has_room(session);
     // send() fails if no large buffer is free for a page or the results of a pack.
     const bool sent =
-        has_room &&
-        parts_.replies.send(session, answer_to(held), held.taken,
-                            {.level = held.level, .writes = held.writes, .packed = held.packed});
+        has_room && parts_.replies.send(session, answer_to(held), held.taken, answered(held));
     if (sent) continue;
     some_for_buffers_ = some_for_buffers_ || has_room;
     if (&held != &held_[kept]) held_[kept] = std::move(held);

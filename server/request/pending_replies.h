@@ -16,7 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,7 +44,7 @@ class PendingReplies {
   PendingReplies& operator=(const PendingReplies&) = delete;
 
   // Holds the reply of a request that was taken at `taken`. Copies what outlives this call.
-  // REQUIRES: answer.next is kAwaitMark, kAwaitBackup, kAwaitSweep or kAwaitPage.
+  // REQUIRES: the answer awaits something.
   void add(Session& session, const RequestHandler::Answer& answer, Nanos taken);
   // Asks for the marks that replies held since the last call await.
   void ask_for_marks();
@@ -62,24 +62,19 @@ class PendingReplies {
  private:
   struct Held {
     Session* session = nullptr;
-    Response response{};  // its value, if it has one, lies in `number` or `results`
-    Durability level = Durability::kSync;
-    std::uint64_t through = 0;
-    bool sweeping = false;  // `through` is a sweep's number; `name` is the request's value
-    bool ready = false;     // `response` is the reply
+    Response response{};  // its value, if it awaits a mark, lies in `number` or `results`
+    std::optional<RequestHandler::Awaited> awaited{};  // nullopt: `response` is the reply
     Nanos taken = 0;
-    std::uint32_t writes = 1;
     std::array<std::byte, kCounterBytes> number{};
     std::vector<std::byte> results{};               // of a pack
     std::vector<RequestHandler::Outcome> packed{};  // likewise
-    std::string name{};
-    std::shared_ptr<const Backup> backup{};
-    std::shared_ptr<const ScanPage> page{};
+    std::string name{};                             // the request's value, during a sweep
   };
   void await(Held& held, const RequestHandler::Answer& answer);
-  void continue_after_sweep(Held& held);
+  void continue_after_sweep(Held& held, const RequestHandler::AwaitSweep& sweep);
   bool is_over(const Held& held, bool disk_failed) const;
   Response answer_to(Held& held) const;
+  static Answered answered(const Held& held);
 
   const Parts parts_;
   std::vector<Held> held_;

@@ -52,9 +52,9 @@ RequestHandler::Answer reply(const Response& response) {
 
 // The answer to an operation on a key that has failed.
 RequestHandler::Answer failed(const Request& request, const StoreError& error) {
-  return {.next = error.on_disk ? RequestHandler::Next::kAwaitLoad : RequestHandler::Next::kReply,
-          .response = refusal(request.opcode, request.sequence, error),
-          .key = request.key};
+  RequestHandler::Answer answer = reply(refusal(request.opcode, request.sequence, error));
+  if (error.on_disk) answer.next = RequestHandler::AwaitLoad{request.key};
+  return answer;
 }
 
 // The opcode of a refusal. An unknown opcode would make the answer unreadable.
@@ -91,7 +91,7 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, DiskLookup look) {
   std::uint64_t sequence = 0;
   const Result<Request> request = decode_request(message, &sequence);
   if (!request) {
-    if (message.size() < kRequestHeaderBytes) return {.next = Next::kDisconnect, .malformed = true};
+    if (message.size() < kRequestHeaderBytes) return {.next = Disconnect{}, .malformed = true};
     Answer answer = reply(refusal(answerable(message), sequence, request.error()));
     answer.malformed = true;
     return answer;
@@ -136,7 +136,7 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
     case Opcode::kPack:
       return pack(request);
   }
-  return {.next = Next::kDisconnect, .malformed = true};  // unreachable: the decoder checks opcodes
+  return {.next = Disconnect{}, .malformed = true};  // unreachable: the decoder checks opcodes
 }
 
 Response RequestHandler::not_executed(Bytes message, const Error& error) {
@@ -150,9 +150,7 @@ Durability RequestHandler::level_of(const Request& request) const {
 RequestHandler::Answer RequestHandler::when_safe(const Request& request, Answer answer) const {
   const Durability level = level_of(request);
   if (level == Durability::kMemory || answer.response.code != 0) return answer;
-  answer.next = Next::kAwaitMark;
-  answer.level = level;
-  answer.through = answer.response.version.sequence_since(boot_);
+  answer.next = AwaitMark{.level = level, .through = answer.response.version.sequence_since(boot_)};
   return answer;
 }
 
@@ -244,7 +242,7 @@ RequestHandler::Answer RequestHandler::put(const Request& request) {
 
 // An operation is done like one that came by itself, or has the result refused_alone(). `all` then
 // awaits what this operation awaits, too.
-Response RequestHandler::serve_packed(const Request& operation, Answer& all) {
+Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) {
   if (!is_packable(operation.opcode)) {
     return refusal(operation.opcode, 0,
                    {.code = Code::kInvalidArgument,
@@ -265,7 +263,7 @@ Response RequestHandler::serve_packed(const Request& operation, Answer& all) {
     if (all.level != Durability::kMemory) return ResultWriter::refused_alone(operation.opcode);
     const Answer answer = get(operation, kLongestPackedValue);
     const auto code = static_cast<Code>(answer.response.code);
-    const bool is_alone = answer.next == Next::kAwaitLoad || code == Code::kTooLarge;
+    const bool is_alone = std::holds_alternative<AwaitLoad>(answer.next) || code == Code::kTooLarge;
     return is_alone ? ResultWriter::refused_alone(operation.opcode) : answer.response;
   }
   if (operation.opcode == Opcode::kPut && level == Durability::kMemory) {  // the shortest way
@@ -275,11 +273,11 @@ Response RequestHandler::serve_packed(const Request& operation, Answer& all) {
     return refusal(operation.opcode, operation.sequence, stored.error());
   }
   const Answer answer = serve(operation);
-  if (answer.next == Next::kAwaitLoad) return ResultWriter::refused_alone(operation.opcode);
-  if (answer.next == Next::kAwaitMark) {
-    all.next = Next::kAwaitMark;
-    all.level = answer.level;
-    all.through = std::max(all.through, answer.through);
+  if (std::holds_alternative<AwaitLoad>(answer.next)) {
+    return ResultWriter::refused_alone(operation.opcode);
+  }
+  if (const auto* const awaited = std::get_if<Awaited>(&answer.next)) {
+    all.through = std::max(all.through, std::get<AwaitMark>(*awaited).through);
     ++all.writes;
   }
   return answer.response;
@@ -307,9 +305,7 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
     reads = reads || one.opcode == Opcode::kGet;
     store_.prefetch(one.key);
   }
-  Answer all = reply({.opcode = Opcode::kPack, .sequence = request.sequence});
-  all.level = level_of(request);
-  all.writes = 0;
+  AwaitMark all{.level = level_of(request), .writes = 0};
   std::size_t outcomes = 0;
   const bool is_small = reserve <= kMostSmallResults && !reads;
   ResultWriter results(
@@ -321,9 +317,11 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
     if (is_packable(one.opcode) && (result.flags & Response::kAlone) == 0)
       outcomes_[outcomes++] = {.opcode = one.opcode, .code = result.code};
   }
-  all.packed = std::span(outcomes_).first(outcomes);
-  all.response.value = results.finish();
-  return all;
+  Answer answer =
+      reply({.opcode = Opcode::kPack, .sequence = request.sequence, .value = results.finish()});
+  if (all.writes != 0) answer.next = all;
+  answer.packed = std::span(outcomes_).first(outcomes);
+  return answer;
 }
 
 RequestHandler::Answer RequestHandler::put_large(const Request& request) {
@@ -331,14 +329,13 @@ RequestHandler::Answer RequestHandler::put_large(const Request& request) {
   if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
   auto large = store_.large_records().begin(request.key, source->length, options_of(request));
   if (!large) return failed(request, large.error());
-  return {.next = Next::kFetch, .source = *source, .large = std::move(*large)};
+  return {.next = FetchValue{.source = *source, .large = std::move(*large)}};
 }
 
 RequestHandler::Answer RequestHandler::read_request(const Request& request) {
   const auto source = decode_message_source(request.value);
   if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
-  return {
-      .next = Next::kReadRequest, .response = {.sequence = request.sequence}, .message = *source};
+  return {.response = {.sequence = request.sequence}, .next = ReadRequest{*source}};
 }
 
 RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest) {
@@ -421,7 +418,7 @@ RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
   if (counter_flusher_ == nullptr || !store_.counter_cells().in_use()) {
     return after_sweep(awaited, request.value, Status{});
   }
-  Answer answer{.next = Next::kAwaitSweep, .response = awaited, .through = counter_flusher_->ask()};
+  Answer answer{.response = awaited, .next = AwaitSweep{counter_flusher_->ask()}};
   answer.response.value = request.value;
   return answer;
 }
@@ -447,10 +444,11 @@ RequestHandler::Answer RequestHandler::flush_swept(std::uint64_t sequence) const
   const Response flushed{
       .opcode = Opcode::kFlush, .sequence = sequence, .version = Version::of(boot_, through)};
   if (log_.failed()) return reply(disk_failed(flushed));
-  return {.next = is_reached(Durability::kSync, through) ? Next::kReply : Next::kAwaitMark,
-          .response = flushed,
-          .level = Durability::kSync,
-          .through = through};
+  Answer answer = reply(flushed);
+  if (!is_reached(Durability::kSync, through)) {
+    answer.next = AwaitMark{.level = Durability::kSync, .through = through};
+  }
+  return answer;
 }
 
 Response RequestHandler::disk_failed(const Response& awaited) const {
@@ -478,11 +476,10 @@ RequestHandler::Answer RequestHandler::backup_swept(std::uint64_t sequence, Byte
   const std::uint64_t through = log_.last_begun();
   auto asked = backups_->ask(as_text(name), through);
   if (!asked) return reply(refusal(Opcode::kBackup, sequence, asked.error()));
-  return {.next = Next::kAwaitBackup,
-          .response = {.opcode = Opcode::kBackup,
+  return {.response = {.opcode = Opcode::kBackup,
                        .sequence = sequence,
                        .version = Version::of(boot_, through)},
-          .backup = std::move(*asked)};
+          .next = AwaitBackup{std::move(*asked)}};
 }
 
 Response RequestHandler::backed_up(const Response& awaited, const Backup& backup) {
@@ -502,9 +499,8 @@ RequestHandler::Answer RequestHandler::scan(const Request& request) {
   }
   auto asked = scans_->ask(request.value, log_.last_begun());
   if (!asked) return refused(asked.error());
-  return {.next = Next::kAwaitPage,
-          .response = {.opcode = Opcode::kScan, .sequence = request.sequence},
-          .page = std::move(*asked)};
+  return {.response = {.opcode = Opcode::kScan, .sequence = request.sequence},
+          .next = AwaitPage{std::move(*asked)}};
 }
 
 Response RequestHandler::scanned(const Response& awaited, const ScanPage& page) const {

@@ -8,8 +8,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "common/pack.h"
@@ -24,36 +26,53 @@ namespace rkv::server {
 
 class RequestHandler {
  public:
-  enum class Next : std::uint8_t {
-    kReply,        // send `response`
-    kAwaitMark,    // send `response` as soon as the mark of `level` has reached `through`
-    kAwaitBackup,  // send backed_up() as soon as `backup` is done
-    kAwaitSweep,   // do what after_sweep() returns as soon as sweep number `through` is over
-    kAwaitPage,    // send scanned() as soon as `page` is done
-    kAwaitLoad,    // call handle() again as soon as the record of `key` is in memory
-    kReadRequest,  // READ the request from where `message` says, then handle() that request
-    kFetch,        // READ `large.value` from where `source` says, then finish() or cancel() it
-    kDisconnect,   // not even a header: no answer is possible
+  // What the worker does with an answer.
+  struct Reply {};  // send `response`
+  // Send `response` as soon as the mark of `level` has reached `through`.
+  struct AwaitMark {
+    Durability level = Durability::kSync;  // kWal or kSync
+    std::uint64_t through = 0;
+    std::uint32_t writes = 1;  // how many await it
   };
+  // Send backed_up() as soon as `backup` is done.
+  struct AwaitBackup {
+    std::shared_ptr<const Backup> backup;
+  };
+  // Do what after_sweep() returns as soon as this sweep is over.
+  struct AwaitSweep {
+    std::uint64_t number = 0;
+  };
+  // Send scanned() as soon as `page` is done.
+  struct AwaitPage {
+    std::shared_ptr<const ScanPage> page;
+  };
+  // Call handle() again as soon as the record of `key` is in memory.
+  struct AwaitLoad {
+    Bytes key;  // lies in the message
+  };
+  // READ the request from `source`, then handle() that request.
+  struct ReadRequest {
+    MessageSource source;
+  };
+  // READ `large.value` from `source`, then finish() or cancel() it.
+  struct FetchValue {
+    ValueSource source;
+    LargePut large;
+  };
+  struct Disconnect {};  // the message is not even a header: no answer is possible
+  // What an answer that is held back awaits.
+  using Awaited = std::variant<AwaitMark, AwaitBackup, AwaitSweep, AwaitPage>;
+  using Next = std::variant<Reply, Awaited, AwaitLoad, ReadRequest, FetchValue, Disconnect>;
   // What has become of an operation of a pack that a pack may have and that was begun.
   struct Outcome {
     Opcode opcode;
     std::uint8_t code;
   };
   struct Answer {
-    Next next = Next::kReply;
-    Response response = {};                  // spans are valid until the next handle()
-    std::span<const Outcome> packed = {};    // likewise; of a pack
-    Durability level = Durability::kMemory;  // kAwaitMark: kWal or kSync
-    std::uint64_t through = 0;
+    Response response = {};  // spans are valid until the next handle()
+    Next next = {};
+    std::span<const Outcome> packed = {};  // of a pack; valid until the next handle()
     bool malformed = false;
-    std::uint32_t writes = 1;  // kAwaitMark: how many writes await it
-    MessageSource message = {};
-    ValueSource source = {};
-    LargePut large = {};
-    std::shared_ptr<const Backup> backup = {};
-    std::shared_ptr<const ScanPage> page = {};
-    Bytes key = {};  // kAwaitLoad: a span of the message
   };
 
   // `stats` makes the JSON of a stats request. `durability` applies to writes that do not specify
@@ -94,7 +113,7 @@ class RequestHandler {
   // The write was executed: readers may have seen it.
   Response disk_failed(const Response& awaited) const;
   // What to do next for a flush or a backup whose sweep is over. `awaited` is the response that
-  // came with kAwaitSweep, `value` is its value.
+  // came with AwaitSweep, `value` is its value.
   Answer after_sweep(const Response& awaited, Bytes value, const Status& swept);
   // The answer to a backup request. REQUIRES: `backup` is done.
   static Response backed_up(const Response& awaited, const Backup& backup);
@@ -110,7 +129,7 @@ class RequestHandler {
   void touch(Bytes told);
   Answer put(const Request& request);
   Answer pack(const Request& request);
-  Response serve_packed(const Request& operation, Answer& all);
+  Response serve_packed(const Request& operation, AwaitMark& all);
   Answer put_large(const Request& request);
   Answer read_request(const Request& request);
   Answer remove(const Request& request);

@@ -306,34 +306,33 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
   if (answer.response.opcode == Opcode::kPack) {
     session.pack_turn = counters_.get(WorkerCounters::kTurns);
   }
-  switch (answer.next) {
-    case RequestHandler::Next::kReply:
-      if (!replies_.send(session, answer.response, request.taken, {.packed = answer.packed}))
-        return Served::kNoLarge;
-      if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
-      return Served::kDone;
-    case RequestHandler::Next::kAwaitMark:
-    case RequestHandler::Next::kAwaitBackup:
-    case RequestHandler::Next::kAwaitSweep:
-    case RequestHandler::Next::kAwaitPage:
-      pending_.add(session, answer, request.taken);
-      return Served::kDone;
-    case RequestHandler::Next::kAwaitLoad:
-      await_load(request, answer.key, rounds);
-      return Served::kLoading;
-    case RequestHandler::Next::kReadRequest:
-      if (!begin_long(session, answer)) sessions_.drop(session, std::nullopt);
-      return Served::kDone;  // the receive buffer is free again
-    case RequestHandler::Next::kFetch:
-      // If no READ could be posted, the connection is already dead and the fetch ends with it.
-      if (!large_put_receiver_.begin(session, request.message, request.buffer, std::move(answer),
-                                     request.taken))
-        sessions_.drop(session, std::nullopt);
-      return Served::kFetching;
-    case RequestHandler::Next::kDisconnect:
-      on_malformed(session, DropReason::kMalformed);
-      return Served::kDone;
+  if (std::holds_alternative<RequestHandler::Reply>(answer.next)) {
+    if (!replies_.send(session, answer.response, request.taken, {.packed = answer.packed}))
+      return Served::kNoLarge;
+    if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
+    return Served::kDone;
   }
+  if (std::holds_alternative<RequestHandler::Awaited>(answer.next)) {
+    pending_.add(session, answer, request.taken);
+    return Served::kDone;
+  }
+  if (const auto* const load = std::get_if<RequestHandler::AwaitLoad>(&answer.next)) {
+    await_load(request, load->key, rounds);
+    return Served::kLoading;
+  }
+  if (const auto* const longer = std::get_if<RequestHandler::ReadRequest>(&answer.next)) {
+    if (!begin_long(session, longer->source, answer.response.sequence))
+      sessions_.drop(session, std::nullopt);
+    return Served::kDone;  // the receive buffer is free again
+  }
+  if (auto* const fetch = std::get_if<RequestHandler::FetchValue>(&answer.next)) {
+    // If no READ could be posted, the connection is already dead and the fetch ends with it.
+    if (!large_put_receiver_.begin(session, request.message, request.buffer, std::move(*fetch),
+                                   request.taken))
+      sessions_.drop(session, std::nullopt);
+    return Served::kFetching;
+  }
+  on_malformed(session, DropReason::kMalformed);  // Disconnect
   return Served::kDone;
 }
 
@@ -473,10 +472,10 @@ bool Worker::has_room_for_long() {
 }
 
 // False: the caller must drop the client.
-bool Worker::begin_long(Session& session, const RequestHandler::Answer& answer) {
+bool Worker::begin_long(Session& session, const MessageSource& source, std::uint64_t sequence) {
   if (long_.count() != 0) {
     counters_.add(WorkerCounters::kLongRequests);
-    return long_.begin(session, answer.message, answer.response.sequence, clock_.now());
+    return long_.begin(session, source, sequence, clock_.now());
   }
   on_malformed(session, DropReason::kLong);
   return true;
@@ -504,7 +503,7 @@ void Worker::finish_fetches() {
       continue;
     }
     const RequestHandler::Answer answer = large_put_receiver_.finish(*fetch);
-    if (answer.next == RequestHandler::Next::kAwaitMark) {
+    if (std::holds_alternative<RequestHandler::Awaited>(answer.next)) {
       pending_.add(session, answer, taken);
     } else {
       (void)replies_.send(session, answer.response, taken);  // a small reply

@@ -156,7 +156,7 @@ class Worker {
   void on_long_read(const rdma::Completion& completion, Session& session);
   void read_failed(const rdma::Completion& completion, Session& session);
   bool has_room_for_long();
-  bool begin_long(Session& session, const RequestHandler::Answer& answer);
+  bool begin_long(Session& session, const MessageSource& source, std::uint64_t sequence);
   void end_fetch(Fetch& fetch);
   void finish_fetches();
 
