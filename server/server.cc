@@ -205,7 +205,7 @@ std::optional<Failure> Server::open_backups() {
           .checkpoint = [this](const std::string& to) { return engine_->checkpoint(to); },
           .stop_checkpoints = [this] { engine_->stop_checkpoints(); },
           .request_sync = [this](std::uint64_t sequence) { applier_->request_sync(sequence); },
-          .finished = [this] { endpoints_->marks_changed(); }});
+          .finished = [this] { endpoints_->wake_workers(); }});
   return std::nullopt;
 }
 
@@ -221,7 +221,7 @@ void Server::make_scans() {
                   const KeyRange& range,
                   const Engine::RangeVisitor& visit) { return engine_->read_range(range, visit); },
       .unix_ms = [this] { return store_->expiry_clock().unix_ms(); },
-      .finished = [this] { endpoints_->marks_changed(); }});
+      .finished = [this] { endpoints_->wake_workers(); }});
 }
 
 std::optional<Failure> Server::open_network() {
@@ -274,7 +274,7 @@ std::optional<Failure> Server::create_store() {
 
 std::optional<Failure> Server::create_workers() {
   counter_flusher_ =
-      std::make_unique<CounterFlusher>(*store_, clock_, [this] { endpoints_->marks_changed(); });
+      std::make_unique<CounterFlusher>(*store_, clock_, [this] { endpoints_->wake_workers(); });
   if (const Status hints = endpoints_->create_hints(*store_); !hints) {
     return environment_failure("cannot allocate the hint words", hints.error());
   }
@@ -343,7 +343,7 @@ void Server::create_loads() {
       .store = *store_,
       .disk = disk_reads(),
       .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
-      .finished = [this] { endpoints_->marks_changed(); }});
+      .finished = [this] { endpoints_->wake_workers(); }});
 }
 
 void Server::start_loading() {
@@ -376,7 +376,7 @@ std::optional<Failure> Server::begin_serving() {
     const ApplierOptions options{.sync_interval_ms = static_cast<int>(options_.sync_interval_ms)};
     applier_ = std::make_unique<Applier>(*log_, *engine_, clock_, options, [this] {
       publish_marks();
-      endpoints_->marks_changed();
+      endpoints_->wake_workers();
       if (backups_) backups_->marks_changed();
       scans_->marks_changed();
       disk_fetcher_->marks_changed();

@@ -256,10 +256,10 @@ void Endpoints::end_workers() {
   }
 }
 
-void Endpoints::marks_changed() {
+void Endpoints::wake_workers() {
   for (const Endpoint& network : endpoints_) {
     for (const auto& worker : network.workers)
-      worker->marks_changed();
+      worker->wake_for_answers();
   }
 }
 

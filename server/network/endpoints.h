@@ -5,7 +5,7 @@
 // the next device the network serves again (rdma/transport/reopening/transport.h). The other
 // network is not affected.
 //
-// Thread safety: one owner; marks_changed, workers, refusals, endpoints: any thread after
+// Thread safety: one owner; wake_workers, workers, refusals, endpoints: any thread after
 // create_workers().
 #pragma once
 
@@ -61,7 +61,7 @@ class Endpoints {
   // words and the cells. REQUIRES: stopped.
   void end_workers();
 
-  void marks_changed();
+  void wake_workers();                // that have answers waiting
   std::size_t message_bytes() const;  // of all workers' message buffers
   std::vector<WorkerFacts> workers() const;
   RefusalCounts refusals() const;

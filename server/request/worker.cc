@@ -122,7 +122,7 @@ rdma::ConnectionOptions Worker::connection_options() const {
           .grant = rdma::Access::kRemoteReadAtomic};  // for hint words and counter cells
 }
 
-void Worker::marks_changed() {
+void Worker::wake_for_answers() {
   if (waiting_.exchange(false, std::memory_order_acq_rel)) queue_->wake();
 }
 

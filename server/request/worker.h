@@ -35,7 +35,7 @@
 //
 // Thread safety:
 //  - acceptors: queue (to accept on), sessions (session_table.h)
-//  - any thread: marks_changed, counters, timings, reported_reads
+//  - any thread: wake_for_answers, counters, timings, reported_reads
 //  - owner: start, begin_stop, stop
 //  - worker's thread: poll_once
 #pragma once
@@ -111,8 +111,8 @@ class Worker {
   rdma::ConnectionOptions connection_options() const;
   const MessageBuffers& room() const { return room_; }
 
-  // Wakes the worker if answers wait (SERVE-5). Call it after a mark has advanced.
-  void marks_changed();
+  // Wakes the worker if answers wait (SERVE-5). Call it after something that they await.
+  void wake_for_answers();
   const WorkerCounters& counters() const { return counters_; }
   const Timings& timings() const { return timings_; }
   std::uint64_t reported_reads() const { return handler_.reported_reads(); }

@@ -230,7 +230,7 @@ void ServerProcess::request_write(std::uint64_t sequence) {
 
 void ServerProcess::tell_workers() {
   for (const auto& worker : workers_)
-    worker->marks_changed();
+    worker->wake_for_answers();
 }
 
 void ServerProcess::spawn(const std::string& name, void (ServerProcess::*body)(), int group) {

@@ -67,7 +67,7 @@ class BackupsTest : public WorkerTest {
                     },
                     .stop_checkpoints = [this] { stopped_ = true; },
                     .request_sync = [this](std::uint64_t through) { requested_ = through; },
-                    .finished = [this] { worker_->marks_changed(); }}};
+                    .finished = [this] { worker_->wake_for_answers(); }}};
 };
 
 TEST_F(BackupsTest, AreBegunWhenEverythingAskedForIsSynced) {

@@ -88,7 +88,7 @@ class SweeperTest : public WorkerTest {
   int called_back_ = 0;
   CounterFlusher counter_flusher_{*store_, clock_, [this] {
                                     ++called_back_;
-                                    worker_->marks_changed();
+                                    worker_->wake_for_answers();
                                   }};
   std::string backup_name_;
   test::TempDir scratch_;
@@ -100,7 +100,7 @@ class SweeperTest : public WorkerTest {
                     },
                     .stop_checkpoints = [] {},
                     .request_sync = [](std::uint64_t) {},
-                    .finished = [this] { worker_->marks_changed(); }}};
+                    .finished = [this] { worker_->wake_for_answers(); }}};
 };
 
 TEST_F(SweeperTest, AFlushIsAnsweredWhenItsSweepIsOnDiskAndHoldsNobodyUp) {
@@ -259,7 +259,7 @@ TEST_F(SweeperTest, TheEndTriesAgainAndSaysWhatIsLeft) {
 TEST_F(SweeperTest, NoFlushIsForgottenWhileItSweeps) {
   count("n");
   const SteadyClock clock;
-  CounterFlusher counter_flusher(*store_, clock, [this] { worker_->marks_changed(); });
+  CounterFlusher counter_flusher(*store_, clock, [this] { worker_->wake_for_answers(); });
   Worker::Parts parts = parts_of_worker();
   parts.network = network_;
   parts.counter_flusher = &counter_flusher;

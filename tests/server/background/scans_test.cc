@@ -94,7 +94,7 @@ class ScansTest : public WorkerTest {
                   return {};
                 },
                 .unix_ms = [this] { return now_ms_.load(); },
-                .finished = [this] { worker_->marks_changed(); }}};
+                .finished = [this] { worker_->wake_for_answers(); }}};
 };
 
 TEST_F(ScansTest, AreReadWhenEverythingWithASequenceIsApplied) {

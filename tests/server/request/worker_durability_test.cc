@@ -93,7 +93,7 @@ TEST_F(DurableWrites, AreInDoubtWhenTheDiskFails) {
   put(*client, as_bytes("s"), as_bytes("v"), Durability::kSync);
   turn();
   log_->set_disk_state(DiskState::kFailing);
-  worker_->marks_changed();
+  worker_->wake_for_answers();
   turn();
   ASSERT_EQ(client->posted.size(), 2U);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -148,10 +148,10 @@ TEST_F(DurableWrites, NoneIsForgottenWhileMarksMove) {
       while (log_->consume(&entry)) {
       }
       log_->set_wal_mark(log_->consumed());
-      worker_->marks_changed();
+      worker_->wake_for_answers();
       log_->set_sync_mark(log_->consumed());
       log_->advance();
-      worker_->marks_changed();
+      worker_->wake_for_answers();
     }
   });
   for (std::size_t i = 0; i < 3000; ++i) {

@@ -85,13 +85,13 @@ class WorkerTest : public ::testing::Test {
     while (log_->consume(&entry)) {
     }
     log_->set_wal_mark(log_->consumed());
-    worker_->marks_changed();
+    worker_->wake_for_answers();
   }
   void sync_all() {
     write_all();
     log_->set_sync_mark(log_->consumed());
     log_->advance();
-    worker_->marks_changed();
+    worker_->wake_for_answers();
   }
 
   ManualClock clock_;

@@ -186,7 +186,7 @@ TEST_F(WorkerPacks, OfDurableWritesMayHaveHappenedWhenTheDiskFails) {
   pack(*client, {put_of("a"), put_of("b")}, 9, Durability::kSync);
   turn();
   log_->set_disk_state(DiskState::kFailing);
-  worker_->marks_changed();
+  worker_->wake_for_answers();
   turn();
   ASSERT_EQ(client->posted.size(), 1U);
   const Response response = answer(*client, 0);

@@ -241,7 +241,7 @@ TEST_F(WorkerTest, AFlushIsAnsweredWhenTheMarkHasMoved) {
   ASSERT_EQ(client->posted.size(), 2U);
   EXPECT_EQ(answer(*client, 1).sequence, 9U);
   EXPECT_EQ(answer(*client, 1).code, 0);
-  worker_->marks_changed();
+  worker_->wake_for_answers();
   EXPECT_EQ(queue().wakes, wakes + 1) << "nobody waits any more";
 }
 
@@ -251,7 +251,7 @@ TEST_F(WorkerTest, AFlushIsAnsweredWithTheErrorWhenTheDiskFails) {
   ask(*client, {.opcode = Opcode::kFlush, .sequence = 9});
   turn();
   log_->set_disk_state(DiskState::kFailing);
-  worker_->marks_changed();
+  worker_->wake_for_answers();
   turn();
   ASSERT_EQ(client->posted.size(), 2U);
   EXPECT_EQ(answer(*client, 1).code, static_cast<std::uint8_t>(Code::kIo));
