@@ -18,6 +18,7 @@
 #include <memory>
 
 #include "rkv/export.h"
+#include "rkv/lifetime.h"
 #include "rkv/rdma/domain.h"
 #include "rkv/rdma/flags.h"
 #include "rkv/rdma/span.h"
@@ -31,9 +32,10 @@ class RKV_EXPORT NullRegion {
   NullRegion(NullRegion&&) = default;
   NullRegion& operator=(NullRegion&&) = default;
   // Any length, up to kMaxSgeBytes in one request. It has no remote form.
-  RegisteredSpan local(std::size_t length) const {
+  RegisteredSpan local(std::size_t length) const& RKV_LIFETIMEBOUND {
     return RegisteredSpan::device_only(0, length, region_->lkey);
   }
+  RegisteredSpan local(std::size_t length) const&& = delete;  // as MemoryRegion::local()
   ibv_mr* raw() const { return region_.get(); }
 
  private:
@@ -50,9 +52,10 @@ class RKV_EXPORT ImplicitRegion {
   ImplicitRegion(ImplicitRegion&&) = default;
   ImplicitRegion& operator=(ImplicitRegion&&) = default;
   // Any mapped bytes of this process.
-  RegisteredSpan local(MutableBytes bytes) const {
+  RegisteredSpan local(MutableBytes bytes) const& RKV_LIFETIMEBOUND {
     return RegisteredSpan::unchecked(bytes, region_->lkey);
   }
+  RegisteredSpan local(MutableBytes bytes) const&& = delete;
   RemoteSpan remote(Bytes bytes) const {
     return {.address = reinterpret_cast<std::uint64_t>(bytes.data()),
             .length = bytes.size(),
