@@ -220,7 +220,10 @@ void Server::make_scans() {
       .read = [this](
                   const KeyRange& range,
                   const Engine::RangeVisitor& visit) { return engine_->read_range(range, visit); },
-      .unix_ms = [this] { return store_->expiry_clock().unix_ms(); },
+      .has_expired =
+          [this](const RecordFields& record) {
+            return store_->expiry_clock().has_expired(record.expiry_ms, record.version);
+          },
       .finished = [this] { endpoints_->wake_workers(); }});
 }
 

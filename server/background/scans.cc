@@ -103,7 +103,6 @@ Status Scans::refused() const {
 }
 
 Status Scans::read(ScanPage& page) const {
-  const std::uint64_t now_ms = parts_.unix_ms();
   ScanPageWriter writer(page.query());
   std::uint32_t records = 0;
   std::size_t bytes = 0;
@@ -111,7 +110,7 @@ Status Scans::read(ScanPage& page) const {
   RKV_RETURN_IF_ERROR(parts_.read(range_of(page.query()), [&](const RecordFields& record) {
     more = true;
     if (records == kMaxRecordsLookedAt || bytes >= kMaxBytesLookedAt) return false;
-    if (record.expiry_ms != 0 && record.expiry_ms <= now_ms) {
+    if (parts_.has_expired(record)) {
       writer.pass(record.key);
     } else if (!writer.add(record)) {
       return false;

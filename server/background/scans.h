@@ -75,8 +75,8 @@ class Scans {
     std::function<void(std::uint64_t sequence)> request_write;  // Applier::request_write
     // Engine::read_range.
     std::function<Status(const KeyRange&, const std::function<bool(const RecordFields&)>&)> read;
-    std::function<std::uint64_t()> unix_ms;  // the time by which keys expire
-    std::function<void()> finished;          // a page is done; must not block
+    std::function<bool(const RecordFields&)> has_expired;
+    std::function<void()> finished;  // a page is done; must not block
     MakeBackground make_background = background_threads;
   };
   explicit Scans(Parts parts) : parts_(std::move(parts)), background_(parts_.make_background()) {}

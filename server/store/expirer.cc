@@ -18,8 +18,11 @@ void Expirer::note(KeyHash hash, const RecordFields& fields) {
 }
 
 Nanos Expirer::expire() {
-  while (const auto due = expiries_.take_due(clock_.unix_ms())) {
-    if (expire_one(*due)) continue;
+  for (;;) {
+    const Version begun = Version::of(boot_, log_.last_begun());  // before the clock (EXPCLOCK-1)
+    const auto due = expiries_.take_due(clock_.unix_ms());
+    if (!due) break;
+    if (expire_one(*due, begun)) continue;
     expiries_.add(*due);
     return clock_.now() + kWhenTheLogIsFull;
   }
@@ -39,12 +42,14 @@ Nanos Expirer::expire() {
 }
 
 // Returns false if nothing was removed: the log has no space, or the device failed; a cell may have
-// been ended. If the log has failed, the record is removed without an entry. It then expires again
-// at the next start, and is removed from the disk.
-bool Expirer::expire_one(const Expiry& expiry) {
+// been ended. If the log has failed, the record is removed without an entry. It is then removed
+// from the disk when it is read there, or at the next start. `begun`: what was begun before the
+// clock said that the record has expired.
+bool Expirer::expire_one(const Expiry& expiry, Version begun) {
   const KeyHash hash(expiry.hash);
   const auto reservation = log_.try_reserve(kMaxKeyBytes, 0);
   if (!reservation && reservation.error().code == Code::kBusy) return false;
+  if (!reservation && expiry.version > begun) return false;  // begun meanwhile: the next call
   RecordTable::Locked locked(table_, hash);
   const Target at{hash, locked.home, table_.index().find_version(locked.home, hash, expiry.version),
                   &locked.counters()};
@@ -67,6 +72,7 @@ bool Expirer::expire_one(const Expiry& expiry) {
     ticket = log_.begin(*reservation);
     removal.version = Version::of(boot_, ticket.sequence);
   }
+  if (!reservation) clock_.keep_expired(begun, expiry.at_ms);  // before anyone can miss the record
   table_.erase(at);
   at.counters->expired += 1;
   if (reservation) {

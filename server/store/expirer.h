@@ -27,7 +27,7 @@ namespace rkv::server {
 class Expirer {
  public:
   // All references must outlive the object. `boot` is the upper half of all versions of this start.
-  Expirer(RecordTable& table, CommitLog& log, const ExpiryClock& clock, CounterCells& cells,
+  Expirer(RecordTable& table, CommitLog& log, ExpiryClock& clock, CounterCells& cells,
           DiskTier& disk, std::uint32_t boot)
       : table_(table), log_(log), clock_(clock), cells_(cells), disk_(disk), boot_(boot) {}
 
@@ -44,12 +44,12 @@ class Expirer {
   std::size_t note_count() const { return expiries_.size(); }
 
  private:
-  bool expire_one(const Expiry& expiry);
+  bool expire_one(const Expiry& expiry, Version begun);
   bool is_stale(const Expiry& expiry) const;
 
   RecordTable& table_;
   CommitLog& log_;
-  const ExpiryClock& clock_;
+  ExpiryClock& clock_;
   CounterCells& cells_;
   DiskTier& disk_;
   const std::uint32_t boot_;

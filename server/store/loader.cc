@@ -16,7 +16,9 @@ void Loader::prefetch(Bytes key) const {
 
 Status Loader::load(const RecordFields& from_disk, std::uint64_t as_of, bool promoted) {
   RecordFields record = from_disk;
-  if (disk_.in_use() && clock_.has_passed(record.expiry_ms)) return drop_expired(record, as_of);
+  if (disk_.in_use() && clock_.has_expired(record.expiry_ms, record.version)) {
+    return drop_expired(record, as_of);
+  }
   if (is_large(record.value.size())) return load_large(record, as_of, promoted);
   return take_in(record, as_of, promoted,
                  [&](const Target& at) { return records_.plan(at, record); });
@@ -77,7 +79,7 @@ Status Loader::take_in(const RecordFields& record, std::uint64_t as_of, bool pro
 
 // Inserts a new slot even if there are others with the same bits: each slot stands for one key.
 Status Loader::load_on_disk(const RecordFields& record, std::uint64_t as_of) {
-  if (clock_.has_passed(record.expiry_ms)) return drop_expired(record, as_of);
+  if (clock_.has_expired(record.expiry_ms, record.version)) return drop_expired(record, as_of);
   const KeyHash hash = table_.memory().hash(record.key);
   RecordTable::Locked locked(table_, hash);
   const Target at = table_.target(hash, locked, record.key);

@@ -197,7 +197,9 @@ StoreStatus RecordStore::check_remove(const Target& at, const RecordOnDisk* on_d
     if (at.found && !expected) return {};
     return check_condition(at, Condition::kIfVersion, expected.value_or(Version{}));
   }
-  if (clock_.has_passed(on_disk->expiry_ms)) return fail(Code::kNotFound, "no such key");
+  if (clock_.has_expired(on_disk->expiry_ms, on_disk->version)) {
+    return fail(Code::kNotFound, "no such key");
+  }
   if (expected && on_disk->version != *expected) {
     return fail(Code::kConflict, kOtherVersion);
   }
@@ -267,7 +269,9 @@ StoreResult<GetResult> RecordStore::get(Bytes key, MutableBytes out, const DiskL
 }
 
 Result<GetResult> RecordStore::get_on_disk(const RecordOnDisk& record, MutableBytes out) const {
-  if (clock_.has_passed(record.expiry_ms)) return fail(Code::kNotFound, "no such key");
+  if (clock_.has_expired(record.expiry_ms, record.version)) {
+    return fail(Code::kNotFound, "no such key");
+  }
   // Not kTooLarge, which would tell the reader that the buffer is too small.
   if (record.large) return fail(Code::kOutOfMemory, record.no_room.text);
   RKV_CHECK(record.value.size() <= out.size(), "room for a value");

@@ -157,7 +157,10 @@ void ServerProcess::create_background() {
       .request_write = [this](std::uint64_t n) { request_write(n); },
       .read = [this](const KeyRange& range,
                      const auto& visit) { return storage_.read_range(range, visit); },
-      .unix_ms = [this] { return store_->expiry_clock().unix_ms(); },
+      .has_expired =
+          [this](const RecordFields& record) {
+            return store_->expiry_clock().has_expired(record.expiry_ms, record.version);
+          },
       .finished = [this] { tell_workers(); },
       .make_background = [this] { return background(); }});
   store_->disk().begin_loading();

@@ -115,7 +115,7 @@ class ScanRace : public ::testing::Test {
                 .request_write = [this](std::uint64_t through) { applier_.request_write(through); },
                 .read = [this](const KeyRange& range,
                                const auto& visit) { return engine_->read_range(range, visit); },
-                .unix_ms = [] { return std::uint64_t{0}; },
+                .has_expired = [](const RecordFields&) { return false; },
                 .finished = [] {}}};
   std::array<Key, kWriters * kKeys> keys_;
   std::atomic<bool> stop_{false};

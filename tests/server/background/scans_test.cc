@@ -93,7 +93,10 @@ class ScansTest : public WorkerTest {
                   }
                   return {};
                 },
-                .unix_ms = [this] { return now_ms_.load(); },
+                .has_expired =
+                    [this](const RecordFields& record) {
+                      return record.expiry_ms != 0 && record.expiry_ms <= now_ms_.load();
+                    },
                 .finished = [this] { worker_->wake_for_answers(); }}};
 };
 

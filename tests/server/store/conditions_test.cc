@@ -150,6 +150,47 @@ TEST_F(Conditions, KeysExpireAndNotBefore) {
   EXPECT_EQ(t_.store.stats().records, 1U);
 }
 
+// The record is still on disk. It must not come back from there.
+TEST(Expiry, ThatIsNotLoggedHoldsWhenTheClockIsSetBack) {
+  StoreUnderTest t{small_memory(), *CommitLog::create(CommitLog::kMinCapacityBytes)};
+  ExpiryClock& clock = t.store.expiry_clock();
+  const auto put = [&](std::string_view key, std::uint64_t ttl_ms) {
+    const std::uint64_t expiry_ms = clock.unix_ms() + ttl_ms;
+    const auto done = t.store.put(as_bytes(key), as_bytes("v"), {.ttl_ms = ttl_ms});
+    EXPECT_TRUE(done);
+    return std::pair(expiry_ms, done->version);
+  };
+  t.clock.advance(10'000 * kNanosPerMs - t.clock.now());  // to a whole millisecond
+  const auto first = put("first", 1000);
+  const auto second = put("second", 2000);
+  const auto later = put("later", 5000);
+  t.log->set_disk_state(DiskState::kFailing);
+  t.clock.advance(2000 * kNanosPerMs);
+  t.store.expirer().expire();
+  t.log->set_disk_state(DiskState::kOk);
+  EXPECT_EQ(t.store.stats().expired, 2U);
+  const auto has_expired = [&](const auto& one) {
+    return clock.has_expired(one.first, one.second);
+  };
+  const std::uint64_t unix_ms_at_0 = clock.unix_ms() - 12'000;
+  clock.set(unix_ms_at_0 - 3000);
+  EXPECT_TRUE(has_expired(first));
+  EXPECT_TRUE(has_expired(second));
+  EXPECT_FALSE(has_expired(later));
+  EXPECT_FALSE(has_expired(put("written after", 500))) << "by its time alone it would have";
+  // Again, at an earlier time: what holds for the first two does not hold for later versions.
+  const auto third = put("third", 100);
+  t.log->set_disk_state(DiskState::kFailing);
+  t.clock.advance(100 * kNanosPerMs);
+  t.store.expirer().expire();
+  t.log->set_disk_state(DiskState::kOk);
+  const auto last = put("last", 500);
+  clock.set(unix_ms_at_0 - 6000);
+  EXPECT_TRUE(has_expired(third));
+  EXPECT_TRUE(has_expired(second));
+  EXPECT_FALSE(has_expired(last));
+}
+
 TEST_F(Conditions, ANewValueHasItsOwnTime) {
   ASSERT_EQ(put("k", "1", {.ttl_ms = 10}), Code{});
   ASSERT_EQ(put("k", "2", {.ttl_ms = 500}), Code{});
