@@ -9,17 +9,23 @@ check() {
   if "$@" >>log 2>&1; then echo "ok $name"; else echo "not ok $name"; fi >>checks
 }
 
-# serve_and_ask SERVER... -- CLIENT...: the client tries until the server listens.
+# serve_and_ask SERVER... -- CLIENT...: the client tries until the server listens. Tools of perftest
+# wait without end for a peer that gave up during the set-up. So both have a time limit, and start
+# again together.
 serve_and_ask() {
-  local server=() tries=20
+  local server=() tries=5 client_tries
   while [[ $1 != -- ]]; do server+=("$1"); shift; done
   shift
-  "${server[@]}" &
-  until "$@"; do
-    ((tries-- > 0)) || return
-    sleep 0.5
+  while ((tries-- > 0)); do
+    timeout 15 "${server[@]}" &
+    for ((client_tries = 20; client_tries > 0; client_tries--)); do
+      timeout 10 "$@" && wait $! && return
+      kill -0 $! || break
+      sleep 0.5
+    done
+    wait $!
   done
-  wait $!
+  return 1
 }
 
 ctest_works() {
