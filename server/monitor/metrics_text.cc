@@ -5,6 +5,7 @@
 #include "server/monitor/exposition.h"
 #include "server/monitor/process_facts.h"
 #include "server/monitor/reports.h"
+#include "server/program/options.h"
 
 namespace rkv::server {
 

@@ -5,6 +5,7 @@
 
 #include "common/process_time.h"
 #include "server/monitor/reports.h"
+#include "server/program/options.h"
 
 namespace rkv::server {
 

@@ -20,8 +20,8 @@
 #include "common/mutex.h"
 #include "rdma/choose.h"
 #include "server/memory/memory.h"
-#include "server/monitor/facts.h"
 #include "server/network/acceptor.h"
+#include "server/network/facts.h"
 #include "server/request/worker.h"
 #include "server/store/cells.h"
 

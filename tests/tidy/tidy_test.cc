@@ -96,7 +96,7 @@ const std::vector<std::vector<std::string>> rooms = {
      "rdma/transport/reopening", "rdma/", "rdma/diagnosis"},
     {"server/memory", "server/index", "server/persistence/wal", "server/persistence",
      "server/store", "server/admission", "server/background", "server/request", "server/program",
-     "server/monitor", "server/network", "server/"},
+     "server/network", "server/monitor", "server/"},
     {"client/get", "client/link", "client/engine", "client/cluster", "client/api", "client/cli"}};
 
 // The place of a path among the rooms of its layer, -1 for none. A room that ends in '/' is the
