@@ -12,13 +12,14 @@
 //
 // Start order:
 //  1. lock file (the first descriptor that the server opens)
-//  2. database
-//  3. device
-//  4. listener; from here on clients are refused as "loading"
-//  5. memory, the workers' buffers
-//  6. boot counter
-//  7. applier, workers
-//  8. admit
+//  2. port of --metrics
+//  3. database
+//  4. device
+//  5. listener; from here on clients are refused as "loading"
+//  6. memory, the workers' buffers
+//  7. boot number
+//  8. applier, workers
+//  9. admit
 // Records are loaded from disk afterwards, while clients are served.
 //
 // Thread safety: one owner.
