@@ -55,8 +55,8 @@ struct Drop {
 constexpr std::array<Drop, kDropReasons> kDrops = {
     {{"credits", "it has sent more requests than its credits allow"},
      {"malformed", "its message is not a request"},
-     {"long_request", "where it says that a request lies there is none that may be there"},
-     {"unreadable", "what it asked to have read is not memory that it lets be read"},
+     {"long_request", "it has announced a long request that is not there"},
+     {"unreadable", "it has named memory that the server may not READ"},
      {"overdue", "its memory answers no READ, and others wait for the buffer"},
      {"replies", "it does not take its replies, and others wait for the buffer"},
      {"silent", "all places are taken, and another client gets its place"}}};
