@@ -69,7 +69,7 @@ Cluster::Cluster(const ShardMap& map, const ClientOptions& options,
 Cluster::Cluster(Cluster&&) noexcept = default;
 Cluster& Cluster::operator=(Cluster&& other) noexcept {
   if (this == &other) return *this;
-  clients_.clear();  // before the duplicate_server_check, which their engines point to
+  clients_.clear();  // before the duplicate server check, which their engines point to
   map_ = std::move(other.map_);
   options_ = std::move(other.options_);
   transport_ = std::move(other.transport_);

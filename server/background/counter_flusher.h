@@ -3,11 +3,9 @@
 // adapter for each number, which takes some microseconds each. A worker must not do that: its
 // clients would wait.
 //
-//   const std::uint64_t sweep = counter_flusher.ask();          // a worker; `over` is called
-//   afterwards
+//   const std::uint64_t sweep = flusher.ask();  // a worker; `over` is called afterwards
 //   ... later:
-//   if (const auto over = counter_flusher.outcome(sweep)) ...   // counts from before ask() are
-//   logged
+//   if (const auto over = flusher.outcome(sweep)) ...  // numbers from before ask() are logged
 //
 // Thread safety: ask, outcome, call: any thread. All others: the owner.
 #pragma once
@@ -27,8 +25,8 @@ namespace rkv::server {
 
 class CounterFlusher {
  public:
-  // References must outlive the counter_flusher. The counter_flusher's thread calls `over` after
-  // every sweep that was asked for; it must not block.
+  // References must outlive the object. Its thread calls `over` after every sweep that was asked
+  // for; `over` must not block.
   CounterFlusher(Store& store, const Clock& clock, std::function<void()> over,
                  std::unique_ptr<BackgroundThread> background = background_threads());
 

@@ -411,7 +411,7 @@ RequestHandler::Answer RequestHandler::flush(const Request& request) {
   return sweep_first(request);
 }
 
-// Counts that live in cells must reach the log first. The counter_flusher does this on its own
+// Counts that live in cells must reach the log first. The CounterFlusher does this on its own
 // thread: it costs a round trip per counter, which this worker's other clients would wait for.
 RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
   const Response awaited{.opcode = request.opcode, .sequence = request.sequence};

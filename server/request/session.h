@@ -1,4 +1,5 @@
-// Session: a worker's state for one client. A plain struct; all behaviour is in Worker.
+// Session: a worker's state for one client. A plain struct: SessionTable makes and ends it. The
+// worker and its parts in this folder change it.
 #pragma once
 
 #include <fmt/format.h>

@@ -54,8 +54,8 @@ struct ServerOptions {
   std::uint64_t load_rate = 0;  // bytes per second of the warm-up; 0: unlimited
   std::uint32_t workers = 1;
   std::uint32_t clients = 8;
-  std::uint32_t cells = 0;     // cells for one-sided counters; 0: no cells and no counter_flusher
-  bool flush_sweeps = true;    // false: a canary, workers have no counter_flusher
+  std::uint32_t cells = 0;     // cells for one-sided counters; 0: no cells and no CounterFlusher
+  bool flush_sweeps = true;    // false: a canary, workers have no CounterFlusher
   bool seals_blindly = false;  // a canary: swaps of cells do not compare
   server::ApplierOptions applier{};
 };
