@@ -40,7 +40,6 @@
 #define RKV_PT_GUARDED_BY(mutex) RKV_THREAD_ATTRIBUTE(pt_guarded_by(mutex))
 // On a function: the caller holds the mutexes; EXCLUDES: it does not hold them.
 #define RKV_REQUIRES(...) RKV_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
-#define RKV_REQUIRES_SHARED(...) RKV_THREAD_ATTRIBUTE(requires_shared_capability(__VA_ARGS__))
 #define RKV_EXCLUDES(...) RKV_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 // On a function: it takes or releases the mutexes; without arguments, the object itself.
 #define RKV_ACQUIRE(...) RKV_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))

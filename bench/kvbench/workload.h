@@ -78,9 +78,6 @@ class Workload {
  public:
   explicit Workload(WorkloadSettings settings);
   const WorkloadSettings& settings() const { return settings_; }
-  double proportion(Operation operation) const {
-    return settings_.proportions[static_cast<std::size_t>(operation)];
-  }
   // Number of the next record that -load inserts.
   std::uint64_t next_loaded() { return loaded_.fetch_add(1, std::memory_order_relaxed); }
   // Numbers of the records that transactions insert.

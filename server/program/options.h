@@ -13,14 +13,15 @@
 #include "common/log.h"
 #include "rdma/choose.h"
 #include "rkv/durability.h"
+#include "rkv/limits.h"
 #include "server/program/failure.h"
 #include "server/program/logging.h"
 
 namespace rkv::server {
 
 struct Options {
-  std::string listen = "0.0.0.0:7471";                  // HOST:PORT; port 0 = any
-  std::string data_dir;                                 // empty: memory only
+  std::string listen = "0.0.0.0:" + std::to_string(kDefaultPort);  // HOST:PORT; port 0 = any
+  std::string data_dir;                                            // empty: memory only
   bool require_data = false;                            // data_dir must already hold data
   std::string backup_dir;                               // empty: no backups
   Durability durability = Durability::kMemory;          // of writes that specify none
