@@ -52,7 +52,7 @@ TEST(Trouble, AKeyLivesLongerWhenTheWallClockIsSetBack) {
   Client client = server.client();
   ASSERT_TRUE(client.put_with("brief", "x", {.ttl = seconds(4)}));
   clock.set_ahead(-kDay);
-  // A day less or more the milliseconds by which a machine's clocks are truncated and slewed.
+  // Clocks are read in whole milliseconds: it may also be -86399.999.
   ASSERT_TRUE(server.process().wait_for_output("the wall clock was adjusted by -86"))
       << server.process().output();
   std::this_thread::sleep_for(seconds(5));  // it must not expire by then
