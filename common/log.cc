@@ -45,11 +45,13 @@ void set_log_level(LogLevel least) {
 }
 
 void set_event_sink(EventSink sink) {
+  if (!sink) sink = write_to_stderr;
   const MutexLock lock(state().mutex);
   state().sink = std::move(sink);
 }
 
 void set_log_sink(LogSink sink) {
+  if (!sink) return set_event_sink({});
   set_event_sink(
       [sink = std::move(sink)](const LogEvent& event) { sink(event.level, event.text); });
 }

@@ -42,7 +42,7 @@ struct LogEvent {
 
 using EventSink = std::function<void(const LogEvent&)>;
 
-// Replaces the sink of set_log_sink() with a sink that receives names and fields.
+// Replaces the sink of set_log_sink() with a sink that receives names and fields. Empty: as there.
 void set_event_sink(EventSink sink);
 bool log_enabled(LogLevel level);
 // Logs regardless of the level.

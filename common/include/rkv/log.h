@@ -20,8 +20,8 @@ enum class LogLevel : unsigned char { kDebug, kInfo, kWarn, kError, kOff };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 RKV_EXPORT void set_log_level(LogLevel least);
-// Replaces the default sink, which writes "level: text" lines to stderr. Call it before threads
-// start.
+// Replaces the default sink, which writes "level: text" lines to stderr. An empty sink brings it
+// back. Call it before threads start.
 RKV_EXPORT void set_log_sink(LogSink sink);
 
 }  // namespace rkv
