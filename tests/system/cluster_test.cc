@@ -116,6 +116,8 @@ TEST_F(ClusterOfThree, EveryOperationGoesToTheKeysServer) {
     EXPECT_EQ(cluster.get_into(key, into)->bytes, 5U);
     EXPECT_EQ(cluster.get_into(key, std::span(into).first(2)).error().code, Code::kTooLarge);
     EXPECT_EQ(cluster.needed_bytes(), 5U);
+    EXPECT_EQ(*cluster.client_of(key), *cluster.client_at(home));
+    EXPECT_EQ((*cluster.client_of(key))->get(key)->value, "three");
     ASSERT_TRUE(cluster.remove(key));
     EXPECT_EQ(cluster.get(key).error().code, Code::kNotFound);
     EXPECT_EQ(cluster.incr(key, 5)->number, 5);

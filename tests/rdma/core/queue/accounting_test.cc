@@ -236,6 +236,24 @@ TEST(QueuePairWork, CountsBothSidesAndNoOtherGeneration) {
   EXPECT_TRUE(work.idle());
 }
 
+TEST(QueuePairWork, WhatWasNotPostedIsGivenBack) {
+  QueuePairWork work({.generation = 3, .send_slots = 4, .receive_slots = 2});
+  const auto first = work.take_receive();
+  EXPECT_EQ(work.receive_free(), 1U);
+  const auto refused = work.take_receive();
+  EXPECT_EQ(work.receive_free(), 0U);
+  work.give_back_receives(1);
+  EXPECT_EQ(work.receive_free(), 1U);
+  EXPECT_EQ(work.take_receive(), refused) << "the device has not seen its number";
+  work.give_back_receives(1);
+  EXPECT_TRUE(work.complete(completion_of(first)));
+  EXPECT_EQ(work.receive_free(), 2U);
+  (void)work.take_send();
+  work.give_back_sends(1);
+  EXPECT_EQ(work.send_free(), 4U);
+  EXPECT_TRUE(work.idle());
+}
+
 // The router against a map, with numbers that collide in the table.
 RC_GTEST_PROP(CompletionRouter, AgreesWithAMap, ()) {
   constexpr std::size_t kMost = 12;
