@@ -349,6 +349,16 @@ void Server::create_loads() {
       .finished = [this] { endpoints_->wake_workers(); }});
 }
 
+void Server::start_maintenance() {
+  StoreMaintenance::Parts parts{.store = *store_, .clock = clock_};
+  if (engine_ != nullptr) {
+    parts.room_made = [this] { disk_fetcher_->room_made(); };
+    parts.request_sync = [this] { applier_->request_sync(log_->last_begun()); };
+  }
+  maintenance_ = std::make_unique<StoreMaintenance>(std::move(parts));
+  maintenance_->start();
+}
+
 void Server::start_loading() {
   if (engine_ == nullptr) return;
   disk_fetcher_->start();
@@ -388,11 +398,9 @@ std::optional<Failure> Server::begin_serving() {
     if (backups_) backups_->start();
     scans_->start();
   }
-  start_growing();
-  start_expiring();
   store_->counter_cells().on_first_cell([this] { counter_flusher_->call(); });
   counter_flusher_->start();
-  start_evicting();
+  start_maintenance();
   start_loading();
   tick();
   endpoints_->admit({.workers = {},
@@ -417,10 +425,19 @@ void Server::publish_marks() {
   memory_->set_marks(Version::of(boot_, log_->wal_mark()), Version::of(boot_, log_->sync_mark()));
 }
 
+void Server::follow_wall_clock() {
+  if (const std::int64_t step = wall_->follow(WallClock::look(clock_)); step != 0) {
+    log_warn(EventName("clock_set"),
+             "the wall clock was adjusted by {} s: keys expire by the new time",
+             field("seconds", static_cast<double>(step) / 1e3));
+  }
+  store_->expiry_clock().set(wall_->unix_ms_at_0());
+}
+
 void Server::tick() {
   follow_wall_clock();
   memory_->set_tick(static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs));
-  look_at_disk();
+  if (applier_ != nullptr) disk_watch_.look(log_facts());
   if (!options_.metrics.empty()) monitor_.tick();
 }
 
@@ -445,9 +462,7 @@ std::optional<Failure> Server::stop() {
   if (backups_) backups_->stop();
   if (warm_up_) warm_up_->stop();
   if (disk_fetcher_) disk_fetcher_->stop();
-  if (evictor_) evictor_->stop();
-  if (grower_) grower_->stop();
-  if (expirer_) expirer_->stop();
+  if (maintenance_) maintenance_->stop();
   if (counter_flusher_) counter_flusher_->stop();
   if (scans_) scans_->stop();
   if (applier_) {

@@ -41,6 +41,7 @@
 #include "server/background/store_maintenance.h"
 #include "server/background/warm_up.h"
 #include "server/memory/memory.h"
+#include "server/monitor/disk_watch.h"
 #include "server/monitor/monitor.h"
 #include "server/network/endpoints.h"
 #include "server/persistence/applier.h"
@@ -87,17 +88,12 @@ class Server {
   std::optional<Failure> create_workers();
   DiskReads disk_reads() const;
   void create_loads();
+  void start_maintenance();
   void start_loading();
-  void start_evicting();
-  Nanos evict_for_space();
   std::optional<Failure> begin_serving();
-  void start_growing();
-  void start_expiring();
-  Nanos grow();
   void publish_marks();
   std::optional<Failure> check_memory();
   void follow_wall_clock();
-  void look_at_disk();
   LogFacts log_facts() const;
   MemoryFacts memory_facts() const;
 
@@ -122,12 +118,9 @@ class Server {
   std::unique_ptr<DiskFetcher> disk_fetcher_;  // nullptr: all records are in memory
   std::unique_ptr<WarmUp> warm_up_;            // likewise
   std::unique_ptr<Endpoints> endpoints_;
-  std::unique_ptr<StoreMaintenance> grower_;
-  std::unique_ptr<StoreMaintenance> expirer_;
-  std::unique_ptr<StoreMaintenance> evictor_;
-  std::uint64_t estimated_records_ = 0;    // on disk at the start
-  bool told_that_it_cannot_grow_ = false;  // used by the growth thread
-  bool disk_hangs_ = false;                // used by the main thread: each change is logged once
+  std::unique_ptr<StoreMaintenance> maintenance_;
+  std::uint64_t estimated_records_ = 0;  // on disk at the start
+  DiskWatch disk_watch_;                 // used by the main thread
   bool ready_ = false;
   bool stopped_ = false;
   Monitor monitor_;  // last: it reads the other members, so it is destroyed first

@@ -1,8 +1,6 @@
 // Server: its facts at this moment, for the monitor and for statistics.
 #include <algorithm>
-#include <utility>
 
-#include "common/log.h"
 #include "server/server.h"
 
 namespace rkv::server {
@@ -28,23 +26,6 @@ LogFacts Server::log_facts() const {
           .damaged_reads = engine_ ? engine_->damaged_reads() : 0,
           .disk_failed_ms = static_cast<std::uint64_t>(std::max<Nanos>(failed, 0) / kNanosPerMs),
           .disk_hangs = hung != 0};
-}
-
-// Logs once that the disk hangs and once that it answers again. The applier cannot: it waits for
-// the disk.
-void Server::look_at_disk() {
-  if (applier_ == nullptr) return;
-  const LogFacts now = log_facts();
-  if (now.disk_hangs == std::exchange(disk_hangs_, now.disk_hangs)) return;
-  if (now.disk_hangs) {
-    log_error(EventName("disk_hangs"),
-              "a write or sync of the disk has taken {} ms so far: durable writes wait, others are "
-              "accepted until the queue is full, reads go on",
-              field("ms", now.disk_failed_ms));
-  } else {
-    log_warn(EventName("disk_answers"), "the disk answers again: it is {}",
-             field("disk_state", now.disk_name()));
-  }
 }
 
 MemoryFacts Server::memory_facts() const {

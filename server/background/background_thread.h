@@ -1,5 +1,5 @@
 // BackgroundThread: the threads of a part that works beside requests, and how they wait and end.
-// DiskFetcher, WarmUp, ReadAhead, Scans, Backups and StoreMaintenance each hold one, as their last
+// DiskFetcher, WarmUp, ReadAhead, Scans, Backups and RepeatedStep each hold one, as their last
 // member: it is destroyed first, and checks that its threads have ended. A simulation gives them
 // fibers instead of threads.
 //

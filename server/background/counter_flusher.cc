@@ -18,14 +18,14 @@ CounterFlusher::CounterFlusher(Store& store, const Clock& clock, std::function<v
     : store_(store),
       clock_(clock),
       over_(std::move(over)),
-      stepper_("rkv-sweep", clock, [this] { return sweep(); }, std::move(background)) {}
+      sweeps_("rkv-sweep", clock, [this] { return sweep(); }, std::move(background)) {}
 
 void CounterFlusher::start() {
-  stepper_.start();
+  sweeps_.start();
 }
 
 void CounterFlusher::stop() {
-  stepper_.stop();
+  sweeps_.stop();
 }
 
 std::uint64_t CounterFlusher::ask() {
@@ -34,7 +34,7 @@ std::uint64_t CounterFlusher::ask() {
     const MutexLock lock(mutex_);
     asked = ++asked_;
   }
-  stepper_.call();
+  sweeps_.call();
   return asked;
 }
 

@@ -18,7 +18,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "server/background/background_thread.h"
-#include "server/background/store_maintenance.h"
+#include "server/background/repeated_step.h"
 #include "server/store/store.h"
 
 namespace rkv::server {
@@ -32,7 +32,7 @@ class CounterFlusher {
 
   void start();
   void stop();
-  void call() { stepper_.call(); }
+  void call() { sweeps_.call(); }
 
   // Requests a sweep that begins after this call. Returns its number.
   std::uint64_t ask();
@@ -55,7 +55,7 @@ class CounterFlusher {
   std::uint64_t over_up_to_ RKV_GUARDED_BY(mutex_) = 0;
   std::uint64_t done_up_to_ RKV_GUARDED_BY(mutex_) = 0;  // up to the last sweep that succeeded
   Status failure_ RKV_GUARDED_BY(mutex_){};              // of the last sweep that failed
-  StoreMaintenance stepper_;
+  RepeatedStep sweeps_;
 };
 
 }  // namespace rkv::server

@@ -1,49 +1,45 @@
-// StoreMaintenance: a thread that runs one step when it is called, or at the time that its last
-// step returned. The store's work beside its operations (growing, expiring) runs on steppers.
+// StoreMaintenance: the store's work beside its operations. A thread each adds memory, removes
+// expired records and, with a database, evicts.
 //
-//   StoreMaintenance grower("grower", clock, [&] { ...; return time_of_the_next_step; });
-//   store.growth().on_low_memory([&] { grower.call(); });
-//   grower.start();   // runs the first step at once
-//   ...
-//   grower.stop();
-//
-// Thread safety: one owner; call() from any thread, also before start().
+// Thread safety: one owner.
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <utility>
 
 #include "common/clock.h"
-#include "common/mutex.h"
 #include "server/background/background_thread.h"
+#include "server/background/repeated_step.h"
+#include "server/store/store.h"
 
 namespace rkv::server {
 
 class StoreMaintenance {
  public:
-  using Step = std::function<Nanos()>;
-  // `name`: the thread's; at most 15 characters, static. `step` returns the time of the next step.
-  StoreMaintenance(const char* name, const Clock& clock, Step step,
-                   std::unique_ptr<BackgroundThread> background = background_threads())
-      : name_(name), clock_(clock), step_(std::move(step)), background_(std::move(background)) {}
-  ~StoreMaintenance() { stop(); }  // REQUIRES: no later call()
-  StoreMaintenance(const StoreMaintenance&) = delete;
-  StoreMaintenance& operator=(const StoreMaintenance&) = delete;
+  struct Parts {
+    Store& store;
+    const Clock& clock;
+    // Both empty without a database; nothing is evicted then. Both are called by the thread that
+    // evicts and must not block.
+    std::function<void()> room_made = {};     // data memory is free again
+    std::function<void()> request_sync = {};  // of all writes begun so far
+    MakeBackground make_background = background_threads;
+  };
+  // The store calls the threads, so the object must outlive the store's operations.
+  explicit StoreMaintenance(Parts parts);
 
   void start();
-  void stop() { background_->stop(mutex_); }
-  void call();
+  // Blocks until all steps under way have ended.
+  void stop();
 
  private:
-  void run();
+  Nanos grow();
+  Nanos evict();
 
-  const char* const name_;
-  const Clock& clock_;
-  const Step step_;
-  Mutex mutex_;
-  bool called_ RKV_GUARDED_BY(mutex_) = false;
-  const std::unique_ptr<BackgroundThread> background_;
+  const Parts parts_;
+  bool told_that_it_cannot_grow_ = false;  // used by the growing thread
+  RepeatedStep growing_;
+  RepeatedStep expiring_;
+  RepeatedStep evicting_;
 };
 
 }  // namespace rkv::server

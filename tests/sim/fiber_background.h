@@ -16,7 +16,7 @@
 
 namespace rkv::sim {
 
-class FiberBackground final : public server::BackgroundThread {
+class FiberBackground : public server::BackgroundThread {
  public:
   // `group`: the group of its fibers (Scheduler::spawn).
   FiberBackground(rdma::sim::Scheduler& scheduler, int group)

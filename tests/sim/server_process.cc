@@ -1,5 +1,6 @@
 #include "tests/sim/server_process.h"
 
+#include <string_view>
 #include <utility>
 
 #include "common/check.h"
@@ -12,6 +13,15 @@ namespace {
 constexpr std::size_t kCommitLogBytes = std::size_t{1} << 20;
 constexpr std::int64_t kTickMs = 100;
 constexpr Nanos kLonger = 3'600'000 * kNanosPerMs;
+
+// A canary: expired records stay.
+class WithoutExpiry final : public FiberBackground {
+ public:
+  using FiberBackground::FiberBackground;
+  void start(const char* name, std::function<void()> body) override {
+    if (std::string_view(name) != "rkv-expire") FiberBackground::start(name, std::move(body));
+  }
+};
 
 template <class T>
 T need(Result<T> result) {
@@ -176,22 +186,11 @@ void ServerProcess::create_background() {
 // Starts the work beside requests, like server.cc.
 void ServerProcess::start_background(const ServerOptions& options) {
   const Clock& clock = fabric_->scheduler();
-  grower_ = std::make_unique<server::StoreMaintenance>(
-      "grower", clock, [this] { return grow(); }, background());
-  store_->growth().on_low_memory([this] { grower_->call(); });
-  grower_->start();
-  expirer_ = std::make_unique<server::StoreMaintenance>(
-      "expirer", clock, [this] { return store_->expirer().expire(); }, background());
-  store_->expirer().on_earlier_expiry([this] { expirer_->call(); });
-  if (options.expires) expirer_->start();
+  start_maintenance(options);
   if (counter_flusher_ != nullptr) {
     store_->counter_cells().on_first_cell([this] { counter_flusher_->call(); });
     counter_flusher_->start();
   }
-  evictor_ = std::make_unique<server::StoreMaintenance>(
-      "evictor", clock, [this] { return evict_for_space(); }, background());
-  store_->evictor().on_no_room([this] { evictor_->call(); });
-  evictor_->start();
   scans_->start();
   disk_fetcher_->start();
   warm_up_ = std::make_unique<server::WarmUp>(
@@ -204,12 +203,23 @@ void ServerProcess::start_background(const ServerOptions& options) {
   warm_up_->start();
 }
 
+void ServerProcess::start_maintenance(const ServerOptions& options) {
+  maintenance_ = std::make_unique<server::StoreMaintenance>(server::StoreMaintenance::Parts{
+      .store = *store_,
+      .clock = fabric_->scheduler(),
+      .room_made = [this] { disk_fetcher_->room_made(); },
+      .request_sync = [this] { request_sync(); },
+      .make_background = [this, &options]() -> std::unique_ptr<server::BackgroundThread> {
+        if (options.expires) return background();
+        return std::make_unique<WithoutExpiry>(fabric_->scheduler(), kWorkers);
+      }});
+  maintenance_->start();
+}
+
 void ServerProcess::stop_background() {
   warm_up_->stop();
   disk_fetcher_->stop();
-  evictor_->stop();
-  grower_->stop();
-  expirer_->stop();
+  maintenance_->stop();
   if (counter_flusher_ != nullptr) counter_flusher_->stop();
   scans_->stop();
 }
@@ -228,6 +238,11 @@ server::DiskReads ServerProcess::disk_reads() {
 
 void ServerProcess::request_write(std::uint64_t sequence) {
   applier_->request_write(sequence);
+  fabric_->scheduler().notify(applier_point_);
+}
+
+void ServerProcess::request_sync() {
+  applier_->request_sync(log_->last_begun());
   fabric_->scheduler().notify(applier_point_);
 }
 
@@ -265,28 +280,6 @@ void ServerProcess::run_applier() {
     if (applier_->step()) continue;
     scheduler.park(applier_point_, scheduler.now() + scheduler.up_to(2 * kNanosPerMs));
   }
-}
-
-// Late sometimes, like a thread that registers memory.
-Nanos ServerProcess::grow() {
-  rdma::sim::Scheduler& scheduler = fabric_->scheduler();
-  const auto grown = store_->growth().grow();
-  RKV_CHECK(grown || stopping_, "a simulated server has memory");
-  return scheduler.now() + scheduler.up_to(10 * kNanosPerMs);
-}
-
-// Like Server::evict_for_space.
-Nanos ServerProcess::evict_for_space() {
-  rdma::sim::Scheduler& scheduler = fabric_->scheduler();
-  if (store_->evictor().is_needed()) {
-    if (store_->evictor().evict_for_space()) {
-      disk_fetcher_->room_made();
-    } else if (store_->evictor().evicts_after_sync()) {
-      applier_->request_sync(log_->last_begun());
-      scheduler.notify(applier_point_);
-    }
-  }
-  return scheduler.now() + 1 + scheduler.up_to(10 * kNanosPerMs);
 }
 
 void ServerProcess::run_acceptor() {

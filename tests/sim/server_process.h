@@ -96,8 +96,7 @@ class ServerProcess {
   void run_acceptor();
   server::WallClock::Look look_at_wall() const;
   void follow_wall_clock();
-  Nanos grow();
-  Nanos evict_for_space();
+  void start_maintenance(const ServerOptions& options);
   server::DiskReads disk_reads();
   void create_background();
   void start_background(const ServerOptions& options);
@@ -109,6 +108,7 @@ class ServerProcess {
   void wait_until(const std::function<bool()>& done, const Deadline& deadline);
   void publish_marks();
   void request_write(std::uint64_t sequence);
+  void request_sync();
   void tell_workers();
 
   std::shared_ptr<Fabric> fabric_;
@@ -133,9 +133,7 @@ class ServerProcess {
   std::unique_ptr<server::Scans> scans_;
   std::unique_ptr<server::DiskFetcher> disk_fetcher_;
   std::unique_ptr<server::WarmUp> warm_up_;
-  std::unique_ptr<server::StoreMaintenance> grower_;
-  std::unique_ptr<server::StoreMaintenance> expirer_;
-  std::unique_ptr<server::StoreMaintenance> evictor_;
+  std::unique_ptr<server::StoreMaintenance> maintenance_;
   std::unique_ptr<server::Applier> applier_;
   std::vector<std::unique_ptr<server::Worker>> workers_;
   std::unique_ptr<server::Acceptor> acceptor_;
