@@ -15,6 +15,7 @@
 #include "common/mutex.h"
 #include "common/wire.h"
 #include "rdma/transport/transport.h"
+#include "server/network/refusal_reason.h"
 #include "server/request/worker.h"
 #include "server/request/worker_counters.h"
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "rdma/choose.h"
+#include "server/network/refusal_reason.h"
 #include "server/request/message_buffers.h"
 #include "server/request/timings.h"
 #include "server/request/worker_counters.h"

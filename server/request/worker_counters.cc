@@ -45,9 +45,6 @@ constexpr std::array<std::uint8_t, 256> make_indices() {
 }
 constexpr std::array<std::uint8_t, 256> kIndices = make_indices();
 
-constexpr std::array<std::string_view, kRefusalReasons> kRefusals = {
-    "malformed", "version", "starting", "resuming", "offences", "full", "failed"};
-
 struct Drop {
   std::string_view name;
   const char* sentence;
@@ -78,10 +75,6 @@ std::string_view name_of(DropReason reason) {
 
 const char* sentence_of(DropReason reason) {
   return kDrops[static_cast<std::size_t>(reason)].sentence;
-}
-
-std::string_view name_of(RefusalReason reason) {
-  return kRefusals[static_cast<std::size_t>(reason)];
 }
 
 std::string_view name_of(rdma::Completion::Kind kind) {

@@ -36,19 +36,6 @@ inline constexpr std::size_t kDropReasons = 7;
 std::string_view name_of(DropReason reason);  // "credits", ...: a static label
 const char* sentence_of(DropReason reason);   // for a log line, static
 
-// Why the server has refused a client.
-enum class RefusalReason : std::uint8_t {
-  kMalformed,  // its private data is not a connection request
-  kVersion,    // it speaks another version
-  kStarting,   // the server is not ready yet
-  kResuming,   // its last connection is still being ended
-  kOffences,   // its host's clients were disconnected for misbehaviour too often (Offences)
-  kFull,       // --max-clients
-  kFailed,     // the connection could not be established, e.g. the device is out of resources
-};
-inline constexpr std::size_t kRefusalReasons = 7;
-std::string_view name_of(RefusalReason reason);  // "malformed", ...: a static label
-
 // The worker's operations on a connection, and the errors that their completions may have.
 inline constexpr std::array<rdma::Completion::Kind, 3> kCompletionKinds = {
     rdma::Completion::Kind::kSend, rdma::Completion::Kind::kReceive, rdma::Completion::Kind::kRead};
