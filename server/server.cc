@@ -285,7 +285,7 @@ std::optional<Failure> Server::create_workers() {
     return environment_failure("cannot allocate the cells of one-sided counters (--counter-cells)",
                                cells.error());
   }
-  create_loads();
+  create_disk_fetcher();
   const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
   WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
                      .poll = options_.poll};
@@ -307,7 +307,7 @@ std::optional<Failure> Server::create_workers() {
                            .backups = backups_.get(),
                            .counter_flusher = counter_flusher_.get(),
                            .scans = scans_.get(),
-                           .loads = disk_fetcher_.get()},
+                           .disk_fetcher = disk_fetcher_.get()},
                           each);
   };
   if (const Status created = endpoints_->create_workers(threads, make); !created) {
@@ -339,7 +339,7 @@ DiskReads Server::disk_reads() const {
 }
 
 // Before the workers, which refer to disk_fetcher_. Its threads start with the applier.
-void Server::create_loads() {
+void Server::create_disk_fetcher() {
   if (engine_ == nullptr) return;
   store_->disk().begin_loading();
   disk_fetcher_ = std::make_unique<DiskFetcher>(DiskFetcher::Parts{

@@ -87,7 +87,7 @@ class Server {
   std::optional<Failure> create_store();
   std::optional<Failure> create_workers();
   DiskReads disk_reads() const;
-  void create_loads();
+  void create_disk_fetcher();
   void start_maintenance();
   void start_loading();
   std::optional<Failure> begin_serving();

@@ -79,7 +79,7 @@ Cluster& Cluster::operator=(Cluster&& other) noexcept {
   route_backoff_ = std::move(other.route_backoff_);
   sharded_batch_ = std::move(other.sharded_batch_);
   last_ = other.last_;
-  no_way_ = other.no_way_;
+  client_error_ = other.client_error_;
   description_ = std::move(other.description_);
   return *this;
 }
@@ -230,15 +230,15 @@ void Cluster::describe_clients() {
   if (clients_.size() > 1) description_ += fmt::format("; {} servers", clients_.size());
 }
 
-Client* Cluster::find_way(std::size_t index, const Deadline& deadline) {
+Client* Cluster::open_client(std::size_t index, const Deadline& deadline) {
   if (!route_backoff_->is_due(index, clock_->now())) {
-    no_way_ = route_backoff_->last_error(index);
+    client_error_ = route_backoff_->last_error(index);
     return nullptr;
   }
   auto made = make_client(map_, index, deadline);
   if (!made) {
-    no_way_ = made.error();
-    route_backoff_->not_found(index, clock_->now(), no_way_);
+    client_error_ = made.error();
+    route_backoff_->not_found(index, clock_->now(), client_error_);
     return nullptr;
   }
   clients_[index] = std::move(*made);
@@ -255,8 +255,8 @@ Cluster::Hold::~Hold() {
 
 Result<Client*> Cluster::client_at(std::size_t index) {
   Client* const client =
-      clients_[index] != nullptr ? clients_[index].get() : find_way(index, deadline_of({}));
-  if (client == nullptr) return std::unexpected(no_way_);
+      clients_[index] != nullptr ? clients_[index].get() : open_client(index, deadline_of({}));
+  if (client == nullptr) return std::unexpected(client_error_);
   return client;
 }
 
@@ -279,9 +279,9 @@ std::vector<Status> Cluster::ask(std::vector<std::size_t> servers, Timeout timeo
     const std::size_t i = servers[done];
     const auto part = left(deadline) / static_cast<std::int64_t>(servers.size() - done);
     const Deadline until = deadline_of(std::max(part, Milliseconds(1)));
-    Client* const client = clients_[i] != nullptr ? clients_[i].get() : find_way(i, until);
+    Client* const client = clients_[i] != nullptr ? clients_[i].get() : open_client(i, until);
     results[i] =
-        client != nullptr ? ask(*client, i, left(until)) : Status(std::unexpected(no_way_));
+        client != nullptr ? ask(*client, i, left(until)) : Status(std::unexpected(client_error_));
     if (results[i]) continue;
     last_ = i;
     if (!to_the_end) break;

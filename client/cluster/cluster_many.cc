@@ -21,12 +21,12 @@ void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
     if (!sorted.flows.empty()) FanOut(sorted.flows, deadline).run();
     sorted.flows.clear();
   };
-  std::array<std::size_t, ShardMap::kMaxServers> no_way;
+  std::array<std::size_t, ShardMap::kMaxServers> missing_servers;
   std::size_t missing = 0;
   for (std::size_t i = 0; i < clients_.size(); ++i) {
     if (sorted.size_of(i) == 0) continue;
     if (clients_[i] == nullptr) {
-      no_way[missing++] = i;
+      missing_servers[missing++] = i;
     } else {
       sorted.flows.push_back(add(i, deadline));
     }
@@ -36,12 +36,13 @@ void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
     const Nanos now = clock_->now();
     const Nanos part = (deadline.at() - now) / static_cast<Nanos>(missing - done);
     if (part <= 0) {  // the other flows used all of it: no search
-      no_way_ = {.code = Code::kTimeout, .text = "no time was left to find a route to the server"};
-      fail(no_way[done]);
-    } else if (find_way(no_way[done], {*clock_, now + part}) != nullptr) {
-      sorted.flows.push_back(add(no_way[done], deadline));
+      client_error_ = {.code = Code::kTimeout,
+                       .text = "no time was left to find a route to the server"};
+      fail(missing_servers[done]);
+    } else if (open_client(missing_servers[done], {*clock_, now + part}) != nullptr) {
+      sorted.flows.push_back(add(missing_servers[done], deadline));
     } else {
-      fail(no_way[done]);
+      fail(missing_servers[done]);
     }
   }
   run();
@@ -72,7 +73,7 @@ void Cluster::visit_all(std::span<const std::string_view> keys, client::GetVisit
       },
       [&](std::size_t i) {
         for (std::uint32_t j = sorted.begin_of(i); j < sorted.ends[i]; ++j)
-          visit(target, sorted.indices[j], std::unexpected(no_way_));
+          visit(target, sorted.indices[j], std::unexpected(client_error_));
       });
 }
 
@@ -101,7 +102,7 @@ void Cluster::put_all(std::span<const KeyValue> items, client::PutVisitor visit,
       },
       [&](std::size_t i) {
         for (std::uint32_t j = sorted.begin_of(i); j < sorted.ends[i]; ++j)
-          visit(target, sorted.indices[j], std::unexpected(no_way_));
+          visit(target, sorted.indices[j], std::unexpected(client_error_));
       });
 }
 

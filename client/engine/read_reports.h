@@ -23,14 +23,14 @@ class ReadReports {
   Bytes take() {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(noted_, kMaxUsedHashes));
     for (std::size_t i = 0; i < count; ++i)
-      store_le(told_.data() + i * sizeof(std::uint64_t), recent_[i]);
+      store_le(encoded_.data() + i * sizeof(std::uint64_t), recent_[i]);
     noted_ = 0;
-    return Bytes(told_).first(count * sizeof(std::uint64_t));
+    return Bytes(encoded_).first(count * sizeof(std::uint64_t));
   }
 
  private:
   std::array<std::uint64_t, kMaxUsedHashes> recent_{};
-  std::array<std::byte, kMaxUsedHashes * sizeof(std::uint64_t)> told_{};
+  std::array<std::byte, kMaxUsedHashes * sizeof(std::uint64_t)> encoded_{};
   std::uint64_t noted_ = 0;
 };
 

@@ -33,7 +33,7 @@ void GetMachine::begin(Bytes key, GetMemory& memory) {
 
 Next GetMachine::start_at(Bytes key, GetMemory& memory, Slot slot, Version version) {
   begin(key, memory);
-  told_ = version;
+  server_version_ = version;
   return begin_at(Source::kServer, slot);
 }
 
@@ -237,7 +237,7 @@ Next GetMachine::on_other_key() {
 bool GetMachine::counts(RecordState state, Version version) const {
   if (state == RecordState::kLive) return true;
   if (state != RecordState::kSuperseded || !proved()) return false;  // GET-2
-  return source_ != Source::kServer || version == told_;             // GET-11
+  return source_ != Source::kServer || version == server_version_;   // GET-11
 }
 
 Next GetMachine::on_record() {

@@ -257,7 +257,7 @@ class GetMachine {
   MutableBytes value_;  // buffer for a large value
   std::uint32_t value_key_ = 0;
   LargeHead head_;
-  Version told_;  // version that the server named (GET-11)
+  Version server_version_;  // version that the server named (GET-11)
   KeyHash hash_{0};
   GroupPlace home_;
 

@@ -184,7 +184,7 @@ bool Link::receive(const rdma::Completion& completion, Event& event) {
     if (alive_) break_off("its answer matches no request");  // REQ-3
     return false;
   }
-  server_time_.told(response->server_us);
+  server_time_.note(response->server_us);
   event = {.kind = Event::Kind::kReply,
            .context = *tag,
            .response = *response,

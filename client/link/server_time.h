@@ -34,17 +34,17 @@ class ServerTime {
   // A server has accepted the connection; its acceptance has come by `now`.
   void begin(std::uint64_t server_us, Nanos now) {
     set(nanos(server_us), now);
-    told_ = kNothing;
+    noted_ = kNothing;
   }
   // An answer has come. Our clock is read when the next request is encoded, not here. The answer
   // then counts as coming at that time, which STIME-1 allows.
-  void told(std::uint64_t server_us) { told_ = nanos(server_us); }
+  void note(std::uint64_t server_us) { noted_ = nanos(server_us); }
 
   // Encodes the time for a request that ends at `deadline` and is encoded after `now`; 0: the
   // deadline is too far away.
   std::uint64_t begin_by_us(Nanos deadline, Nanos now) {
-    if (told_ != kNothing && told_ >= at(now)) set(told_, now);
-    told_ = kNothing;
+    if (noted_ != kNothing && noted_ >= at(now)) set(noted_, now);
+    noted_ = kNothing;
     deadline = std::max(deadline, now);
     if (deadline - now > kLongest) return 0;
     const Nanos by_us = at(deadline) / kNanosPerUs;
@@ -69,7 +69,7 @@ class ServerTime {
 
   Nanos server_ = 0;  // the server's time in the answer that came at came_
   Nanos came_ = 0;
-  Nanos told_ = kNothing;
+  Nanos noted_ = kNothing;
 };
 
 }  // namespace rkv::client

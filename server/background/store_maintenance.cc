@@ -39,10 +39,10 @@ Nanos StoreMaintenance::grow() {
   constexpr Nanos kRetry = 1000 * kNanosPerMs;
   constexpr Nanos kUntilCalled = 3600 * 1000 * kNanosPerMs;
   const auto grown = parts_.store.growth().grow();
-  if (!grown && !told_that_it_cannot_grow_) {
+  if (!grown && !logged_that_it_cannot_grow_) {
     log_warn(EventName("cannot_grow"), "the store cannot grow: {}", to_string(grown.error()));
   }
-  told_that_it_cannot_grow_ = !grown;
+  logged_that_it_cannot_grow_ = !grown;
   return parts_.clock.now() + (grown ? kUntilCalled : kRetry);
 }
 

@@ -36,7 +36,7 @@ class StoreMaintenance {
   Nanos evict();
 
   const Parts parts_;
-  bool told_that_it_cannot_grow_ = false;  // used by the growing thread
+  bool logged_that_it_cannot_grow_ = false;  // used by the growing thread
   RepeatedStep growing_;
   RepeatedStep expiring_;
   RepeatedStep evicting_;

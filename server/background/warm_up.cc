@@ -113,7 +113,7 @@ WarmUp::End WarmUp::after(const Error& error) {
     return End::kMore;
   }
   if (error.code == Code::kIo || error.code == Code::kOutOfMemory) {
-    if (!std::exchange(told_, true)) {
+    if (!std::exchange(logged_that_it_waits_, true)) {
       log_warn(EventName("loading_waits"), "loading waits after {} records: {}", records(),
                to_string(error));
     }

@@ -68,10 +68,10 @@ class WarmUp {
 
   const Parts parts_;
   ReadAhead reader_;
-  std::string next_;   // all records below it have been taken
-  std::string why_;    // why loading failed
-  Nanos pause_ = 0;    // before the next batch
-  bool told_ = false;  // the log has said that loading waits
+  std::string next_;                   // all records below it have been taken
+  std::string why_;                    // why loading failed
+  Nanos pause_ = 0;                    // before the next batch
+  bool logged_that_it_waits_ = false;  // the log has said that loading waits
   std::size_t batch_records_ = ReadAhead::kMostRecords;
   std::uint64_t wait_for_ = 0;  // sequence that must be written before the next batch
   std::uint64_t bytes_ = 0;

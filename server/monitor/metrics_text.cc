@@ -264,7 +264,7 @@ void add_disk(Exposition& out, const ServerFacts& facts) {
 }
 
 void add_one_sided(Exposition& out, const ServerFacts& facts) {
-  counter(out, "kvserver_told_reads_total",
+  counter(out, "kvserver_reported_reads_total",
           "Keys that clients found by READ: a sample, reported in their requests.",
           facts.reported_reads());
   gauge(out, "kvserver_one_sided_keys", "Counters that clients currently change by atomics.",

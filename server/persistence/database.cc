@@ -169,15 +169,15 @@ Error ReadErrors::tell(const rocksdb::DB& db, const rocksdb::Status& status) {
   const Error error = to_error(status, text);
   if (error.code == Code::kCorrupt) damaged_.fetch_add(1, std::memory_order_relaxed);
   const MutexLock lock(mutex_);
-  if (told_.size() == kMostLines || !told_.insert(text).second) return error;
+  if (logged_.size() == kMostLines || !logged_.insert(text).second) return error;
   log_error(EventName("disk_read_failed"), "database {}: reading records: {}: {}{}", db.GetName(),
-            text, error.text, told_.size() == kMostLines ? " (further ones are not logged)" : "");
+            text, error.text, logged_.size() == kMostLines ? " (further ones are not logged)" : "");
   return error;
 }
 
 void ReadErrors::forget() {
   const MutexLock lock(mutex_);
-  told_.clear();
+  logged_.clear();
 }
 
 // One iterator sees one instant, that of its creation. It does not fill the cache: a scan does not

@@ -47,7 +47,7 @@ class ReadErrors {
  private:
   std::atomic<std::uint64_t> damaged_{0};  // reads that ended with kCorrupt
   Mutex mutex_;
-  std::set<std::string> told_ RKV_GUARDED_BY(mutex_);
+  std::set<std::string> logged_ RKV_GUARDED_BY(mutex_);
 };
 
 // The database and the family that records are read from.

@@ -184,11 +184,11 @@ std::uint8_t counter_flags(bool counter, bool in_cell) {
 }  // namespace
 
 // The hashes come from a peer. A wrong one can only keep some record in memory.
-void RequestHandler::touch(Bytes told) {
+void RequestHandler::touch(Bytes encoded) {
   std::array<std::uint64_t, kMaxUsedHashes> hashes;
-  const std::size_t count = told.size() / sizeof(std::uint64_t);
+  const std::size_t count = encoded.size() / sizeof(std::uint64_t);
   for (std::size_t i = 0; i < count; ++i)
-    hashes[i] = load_le<std::uint64_t>(told.data() + i * sizeof(std::uint64_t));
+    hashes[i] = load_le<std::uint64_t>(encoded.data() + i * sizeof(std::uint64_t));
   store_.evictor().touch(std::span(hashes).first(count));
   reported_reads_.store(reported_reads() + count, std::memory_order_relaxed);
 }

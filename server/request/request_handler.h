@@ -126,7 +126,7 @@ class RequestHandler {
   Answer serve(const Request& request);
   // `longest`: of a value that is copied; kTooLarge if the value is longer.
   Answer get(const Request& request, std::size_t longest = kMaxInlineBytes);
-  void touch(Bytes told);
+  void touch(Bytes encoded);
   Answer put(const Request& request);
   Answer pack(const Request& request);
   Response serve_packed(const Request& operation, AwaitMark& all);

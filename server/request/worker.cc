@@ -63,7 +63,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageBu
           parts.backups, parts.counter_flusher, parts.scans, room.max_packed),
       large_put_receiver_(handler_, kFetches),
       long_(std::move(long_requests)),
-      disk_fetcher_(parts.loads),
+      disk_fetcher_(parts.disk_fetcher),
       sessions_(options.clients, *queue_, parts.clock, counters_, parts.wait_until),
       replies_({.clock = parts.clock,
                 .handler = handler_,

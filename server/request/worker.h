@@ -92,7 +92,7 @@ class Worker {
     Backups* backups = nullptr;                          // nullptr: backups are disabled
     CounterFlusher* counter_flusher = nullptr;           // nullptr: no counter is one-sided
     Scans* scans = nullptr;                              // nullptr: scans are not supported
-    DiskFetcher* loads = nullptr;                        // nullptr: all records are in memory
+    DiskFetcher* disk_fetcher = nullptr;                 // nullptr: all records are in memory
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();

@@ -108,7 +108,7 @@ void ServerProcess::create_workers(const ServerOptions& options) {
          .network = cells_number_,
          .counter_flusher = options.flush_sweeps ? counter_flusher_.get() : nullptr,
          .scans = scans_.get(),
-         .loads = disk_fetcher_.get()},
+         .disk_fetcher = disk_fetcher_.get()},
         {.clients = options.clients})));
   }
 }

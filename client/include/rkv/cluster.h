@@ -159,9 +159,9 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
     if (clients_[last_] != nullptr) [[likely]]
       return call(*clients_[last_]->engine_);
     const Deadline deadline = deadline_of(timeout);
-    Client* const client = find_way(last_, deadline);
-    if (client == nullptr) return std::unexpected(no_way_);
-    const Hold hold(*client, deadline.at());  // the time that find_way() took counts
+    Client* const client = open_client(last_, deadline);
+    if (client == nullptr) return std::unexpected(client_error_);
+    const Hold hold(*client, deadline.at());  // the time that open_client() took counts
     return call(*client->engine_);
   }
   // Calls `ask` for some servers; stops at the first error unless `to_the_end`.
@@ -172,8 +172,8 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   template <class T, class Call>
   std::vector<T> on_each(Timeout timeout, Call call);
   // Finds a transport to the server and creates its client. Null: there is none, or the back-off
-  // has not passed; no_way_ says why. Blocks until the deadline at most.
-  Client* find_way(std::size_t index, const Deadline& deadline);
+  // has not passed; client_error_ says why. Blocks until the deadline at most.
+  Client* open_client(std::size_t index, const Deadline& deadline);
   const std::string& refusal_of(std::size_t index) const;
   Deadline deadline_of(Timeout timeout) const;  // zero = options_.timeout
   Result<std::unique_ptr<Client>> make_client(const ShardMap& map, std::size_t index,
@@ -202,7 +202,7 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   std::unique_ptr<client::RouteBackoff> route_backoff_;  // to servers without a client
   std::unique_ptr<client::ShardedBatch> sharded_batch_;  // of multi_get and multi_put
   std::size_t last_ = 0;
-  Error no_way_{};
+  Error client_error_{};
   std::string description_;
 };
 

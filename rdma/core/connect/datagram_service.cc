@@ -69,13 +69,13 @@ Status DatagramId::accept(const BasicQueuePair<Ud>& qp, Bytes private_data) {
   }
   // The peer receives the port space's key. If the queue pair has another key, it would drop the
   // peer's datagrams.
-  RKV_ASSIGN_OR_RETURN(const std::uint32_t told, qkey());
+  RKV_ASSIGN_OR_RETURN(const std::uint32_t own, qkey());
   RKV_ASSIGN_OR_RETURN(const auto found, qp.query(IBV_QP_QKEY | IBV_QP_PORT));
   if (found.attributes.port_num != port_number()) {
     return fail_call(Code::kInvalidArgument, "rdma_accept", 0,
                      "qp uses another port than the one that received the request");
   }
-  if (found.attributes.qkey != told) {
+  if (found.attributes.qkey != own) {
     return fail_call(Code::kInvalidArgument, "rdma_accept", 0,
                      "qp has another Q_Key than the one sent to peers: activate() it with qkey()");
   }

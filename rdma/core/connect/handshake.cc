@@ -120,7 +120,7 @@ Result<Endpoint> QueuePairBase::make_endpoint(std::uint8_t port, const GidEntry&
   if (raw()->qp_type == IBV_QPT_UD) {
     self.qkey = static_cast<std::uint32_t>(random_from_kernel()) & 0x7FFF'FFFF;
   }
-  state_->local = {.port = port, .gid = gid, .told = self};
+  state_->local = {.port = port, .gid = gid, .announced = self};
   return self;
 }
 
@@ -149,7 +149,7 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters&
   send.timeout = parameters.ack_timeout.code();
   send.retry_cnt = std::min(parameters.retry_count, kMaxRetryCount);
   send.rnr_retry = parameters.rnr_retry;
-  send.sq_psn = local.told.packet_sequence.number();
+  send.sq_psn = local.announced.packet_sequence.number();
   send.max_rd_atomic = depths.initiator;
   return modify(send, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
@@ -167,7 +167,7 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const UnreliableParameters&
   RKV_RETURN_IF_ERROR(find_way(*this, receive, kConnectedReceive));
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
-  send.sq_psn = local.told.packet_sequence.number();
+  send.sq_psn = local.announced.packet_sequence.number();
   return modify(send, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
@@ -176,7 +176,7 @@ Result<RouteReport> QueuePairBase::report_route(const Endpoint& peer) const {
   const auto& local = *state_->local;
   RKV_ASSIGN_OR_RETURN(const PortAttributes port, device().port(local.port));
   RKV_ASSIGN_OR_RETURN(const std::vector<GidEntry> gids, device().gid_table());
-  return explain_route(port, local.gid, gids, local.told, peer);
+  return explain_route(port, local.gid, gids, local.announced, peer);
 }
 
 Status QueuePairBase::bring_up(std::uint32_t qkey) {

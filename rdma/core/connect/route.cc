@@ -129,11 +129,11 @@ RouteReport explain_route(const PortAttributes& port, const GidEntry& gid,
                                       bytes_of(route->mtu), bytes_of(self.mtu),
                                       bytes_of(peer.mtu)));
   if (self.depths != ReadDepths{}) {
-    const bool told = peer.depths.responder != 0;
+    const bool announced = peer.depths.responder != 0;
     out.decisions.push_back(fmt::format(
         "{} READs outstanding: the smaller of what we request, {}, and what the peer allows, {}",
         route->depths.initiator, self.depths.initiator,
-        told ? std::to_string(peer.depths.responder) : "1 as it sent no limit"));
+        announced ? std::to_string(peer.depths.responder) : "1 as it sent no limit"));
   }
   if (ethernet) {
     judge_gids(out, gid, gids, peer);

@@ -30,9 +30,9 @@ struct QueuePairState {
   struct Local {
     std::uint8_t port = 0;
     GidEntry gid;
-    Endpoint told;
+    Endpoint announced;
     Result<Route> route_to(const Endpoint& peer) const {
-      return choose_route(port, gid, told, peer);
+      return choose_route(port, gid, announced, peer);
     }
   };
 

@@ -175,7 +175,7 @@ class RingReceiver {
       : shape_(shape),
         arrived_(first_position),
         freed_{.position = first_position},
-        told_{.position = first_position},
+        announced_{.position = first_position},
         first_(first_index),
         next_(first_index),
         base_(first_index),
@@ -216,10 +216,10 @@ class RingReceiver {
   // True if the freed and unreported space is so large that the peer may run out of space (RING-5).
   bool must_tell() const {
     const std::uint32_t some = shape_.slots / 4 == 0 ? 1 : shape_.slots / 4;
-    return freed_.position - told_.position >= shape_.capacity / 4 ||
-           freed_.count - told_.count >= some;
+    return freed_.position - announced_.position >= shape_.capacity / 4 ||
+           freed_.count - announced_.count >= some;
   }
-  void told() { told_ = freed_; }
+  void announced() { announced_ = freed_; }
 
  private:
   enum class Place : unsigned char { kWaiting, kLent, kReleased };
@@ -233,7 +233,7 @@ class RingReceiver {
   RingShape shape_;
   std::uint32_t arrived_;
   Freed freed_;
-  Freed told_;
+  Freed announced_;
   // Indexes of records, modulo 2^32: records from first_ up to next_ are not freed. The number of
   // slots is a power of two, so index % slots stays continuous when the index wraps around.
   std::uint32_t first_;

@@ -196,11 +196,11 @@ Status RingState::take_key(const WorkCompletion& one) {
 // The queue pair first: a peer that still writes then sees the end of the connection, not a
 // refusal.
 Status RingState::disconnect() {
-  const Status told = link_.disconnect();
+  const Status disconnected = link_.disconnect();
   lease_.reset();
   // The bytes stay readable for messages that are held.
   if (memory_.ring.raw() != nullptr) RKV_RETURN_IF_ERROR(memory_.ring.deregister());
-  return told;
+  return disconnected;
 }
 
 }  // namespace rkv::rdma::detail

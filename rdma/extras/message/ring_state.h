@@ -59,7 +59,7 @@ class RingState {
   SocketAddress peer_address() const { return link_.peer_address(); }
   int fd() const { return link_.fd(); }
   // Includes sends that are reaped and not reported by poll_sends() yet.
-  std::size_t in_flight() const { return sender_->in_flight() + untold_; }
+  std::size_t in_flight() const { return sender_->in_flight() + unreported_; }
   std::size_t max_message() const { return sender_->shape().max_record - kRecordHeader; }
   std::size_t window() const { return sender_->shape().slots; }
   bool uses_window() const { return windows_; }
@@ -110,10 +110,10 @@ class RingState {
   RemoteSpan peer_head_;
   std::optional<RingSender> sender_;  // sender_ and receiver_ are set by meet()
   std::optional<RingReceiver> receiver_;
-  std::uint32_t waiting_ = 0;  // records that arrived and were not returned yet
-  std::uint32_t next_ = 0;     // the index of the first of them
-  std::size_t untold_ = 0;     // reaped sends that poll_sends() has not reported
-  std::uint32_t refused_ = 0;  // length of the last refused record; 0: none
+  std::uint32_t waiting_ = 0;   // records that arrived and were not returned yet
+  std::uint32_t next_ = 0;      // the index of the first of them
+  std::size_t unreported_ = 0;  // reaped sends that poll_sends() has not reported
+  std::uint32_t refused_ = 0;   // length of the last refused record; 0: none
   std::uint64_t credits_sent_ = 0;
   std::uint64_t credits_done_ = 0;
   bool lied_ = false;  // ignore all further input of the peer

@@ -68,7 +68,7 @@ Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
   const RegisteredSpan record = memory_.staging.local(placing->offset, length);
   std::byte* to = record.bytes().data();
   store_le(to, word_of(receiver_->freed()));
-  receiver_->told();
+  receiver_->announced();
   std::size_t room = length - kRecordHeader;
   to += kRecordHeader;
   for (const Bytes piece : pieces) {
@@ -148,7 +148,7 @@ Status RingState::tell() {
   Batch batch = link_.queue_pair().batch();
   batch.send(kCredit, OpFlags::kSignaled, credit);
   RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
-  receiver_->told();
+  receiver_->announced();
   ++credits_sent_;
   ++counters_.credits_sent;
   return {};
@@ -169,7 +169,7 @@ void RingState::take_send(const WorkCompletion& one) {
   if (!one.ok()) link_.note_send(one.wr_id == kHead ? "RDMA READ" : "RDMA WRITE", one.status);
   if (one.wr_id == kData) {
     sender_->reaped();
-    if (one.ok()) ++untold_;  // after an error it is unknown whether the peer has the message
+    if (one.ok()) ++unreported_;  // after an error it is unknown whether the peer has the message
   } else if (one.wr_id == kCredit) {
     ++credits_done_;
   } else if (one.wr_id == kHead && one.ok()) {
@@ -226,7 +226,7 @@ Status RingState::reap() {
 
 Result<std::size_t> RingState::poll_sends() {
   RKV_RETURN_IF_ERROR(reap());
-  const std::size_t fresh = std::exchange(untold_, 0U);
+  const std::size_t fresh = std::exchange(unreported_, 0U);
   if (fresh == 0 && failed()) return std::unexpected(link_.error());
   return fresh;
 }
@@ -271,7 +271,7 @@ Result<bool> RingState::arm(Interest interest) {
   RKV_RETURN_IF_ERROR(set_timer(0));
   if (link_.ended()) return false;
   if (has(interest, Interest::kMessages) && waiting_ != 0) return false;
-  if (has(interest, Interest::kSent) && untold_ != 0) return false;
+  if (has(interest, Interest::kSent) && unreported_ != 0) return false;
   if (!has(interest, Interest::kRoom) || refused_ == 0) return true;
   if (sender_->place(refused_)) return false;
   // The last READ did not free enough space: the next refused send READs again, after a pause.

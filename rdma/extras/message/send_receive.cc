@@ -93,7 +93,7 @@ class SendReceiveState {
   SocketAddress local_address() const { return link_.local_address(); }
   SocketAddress peer_address() const { return link_.peer_address(); }
   int fd() const { return link_.fd(); }
-  std::size_t in_flight() const { return sent_ - told_; }
+  std::size_t in_flight() const { return sent_ - reported_; }
   std::size_t max_message() const { return max_message_; }
   std::size_t window() const { return options_.receive_buffers; }
 
@@ -136,7 +136,7 @@ class SendReceiveState {
   // Numbers of sends: those below done_ are reaped, those below sent_ are posted.
   std::uint64_t sent_ = 0;
   std::uint64_t done_ = 0;
-  std::uint64_t told_ = 0;
+  std::uint64_t reported_ = 0;
   std::uint64_t arrived_ = 0;  // of the reaped and unreported sends: those that the peer has
   bool refused_ = false;
   bool lied_ = false;  // ignore all further input of the peer
@@ -223,7 +223,7 @@ Status SendReceiveState::reap_receives() {
 
 Result<std::size_t> SendReceiveState::poll_sends() {
   RKV_RETURN_IF_ERROR(reap_sends());
-  told_ = done_;
+  reported_ = done_;
   const std::uint64_t fresh = std::exchange(arrived_, 0U);
   if (fresh == 0 && link_.ended() && !link_.ended_cleanly()) return std::unexpected(link_.error());
   return fresh;
@@ -270,7 +270,7 @@ Result<bool> SendReceiveState::arm(Interest interest) {
   if (has(interest, Interest::kRoom) && refused_ && sent_ - done_ < options_.send_buffers) {
     return false;
   }
-  return !(has(interest, Interest::kSent) && told_ != done_);
+  return !(has(interest, Interest::kSent) && reported_ != done_);
 }
 
 }  // namespace detail

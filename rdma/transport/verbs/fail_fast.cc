@@ -31,12 +31,12 @@ class FailFast final : public Atomics {
                   "the device did not answer its last atomic operation on the server's own memory: "
                   "the next attempt is within a second");
     }
-    Result<std::uint64_t> told = call(*atomics_);
-    if (!told) [[unlikely]] {
+    Result<std::uint64_t> outcome = call(*atomics_);
+    if (!outcome) [[unlikely]] {
       const Nanos now = clock_.now();
       if (now - begun >= kStuckMs * kNanosPerMs) ask_at_ = now + kPauseMs * kNanosPerMs;
     }
-    return told;
+    return outcome;
   }
 
   const Clock& clock_;

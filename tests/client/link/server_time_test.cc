@@ -51,7 +51,7 @@ int too_late(std::uint64_t seed, Nanos drift_parts) {
       if (random.below(2) == 0) {
         const std::uint64_t sent = clocks.servers_us();
         clocks.pass(clocks.below(random.below(10) == 0 ? kNanosPerSecond : kNanosPerMs));
-        time.told(sent);
+        time.note(sent);
       }
       clocks.pass(clocks.below(random.below(10) == 0 ? 1000 * kNanosPerSecond : kNanosPerSecond));
       const Nanos wait = clocks.below(10 * kNanosPerSecond);
@@ -79,16 +79,16 @@ TEST(ServerTime, AFreshAnswerLeavesNearlyAllOfTheTime) {
   time.begin(1'000'000, 0);
   EXPECT_EQ(time.begin_by_us(kNanosPerSecond, 0), 1'000'000U + 990'000U);
   // An answer that came at once, and one that was under way for long: the better one counts.
-  time.told(51'000'000);
+  time.note(51'000'000);
   EXPECT_EQ(time.begin_by_us(51 * kNanosPerSecond, 50 * kNanosPerSecond), 51'990'000U);
-  time.told(51'000'000);
+  time.note(51'000'000);
   EXPECT_EQ(time.begin_by_us(53 * kNanosPerSecond, 52 * kNanosPerSecond), 53'970'000U);
 }
 
 TEST(ServerTime, AnyNumbersOfAPeerAndOfACallerAreTaken) {
   ServerTime time;
   time.begin(~std::uint64_t{0}, std::numeric_limits<Nanos>::max() / 4);
-  time.told(~std::uint64_t{0});
+  time.note(~std::uint64_t{0});
   const Nanos now = std::numeric_limits<Nanos>::max() / 4;
   EXPECT_EQ(time.begin_by_us(std::numeric_limits<Nanos>::max(), now), 0U) << "too far to be said";
   EXPECT_NE(time.begin_by_us(std::numeric_limits<Nanos>::min(), now), 0U);

@@ -9,7 +9,7 @@ class WorkerLoadsTest : public WorkerTest {
  protected:
   WorkerLoadsTest() {
     Worker::Parts parts = parts_of_worker();
-    parts.loads = &disk_fetcher_;
+    parts.disk_fetcher = &disk_fetcher_;
     worker_ = std::move(*Worker::create(parts, {.clients = 10}));
     store_->disk().begin_loading();
     disk_fetcher_.start();

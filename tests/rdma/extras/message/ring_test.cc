@@ -116,7 +116,7 @@ class Model {
     clear(flight, unreaped_.empty() || unreaped_.front().number > flight.number);
     if (receiver_.must_tell()) {
       told_.push_back(receiver_.freed());
-      receiver_.told();
+      receiver_.announced();
     }
     seen_.push_back(receiver_.freed());
     if (seen_.size() > 8) seen_.pop_front();
