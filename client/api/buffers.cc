@@ -7,8 +7,6 @@
 
 namespace rkv {
 
-using client::Engine;
-
 RegisteredBuffer::RegisteredBuffer(std::shared_ptr<rdma::Transport> transport,
                                    std::unique_ptr<rdma::Region> region)
     : transport_(std::move(transport)), region_(std::move(region)) {}

@@ -29,14 +29,14 @@ std::vector<std::string> addresses(const Cluster& client) {
 template <class T, class Facts>
 ExitCode report_each(const Cluster& client, const std::vector<Result<T>>& results, const Job& job,
                      bool interactive, Facts facts, const char* doubt = "") {
-  const bool json = job.command.globals.json;
-  const auto told = [&](Error error) {
+  const bool as_json = job.command.globals.json;
+  const auto reported = [&](Error error) {
     const bool unknown = error.write == WriteOutcome::kMayHaveHappened;
     error.write = WriteOutcome::kNotApplied;  // this is not a write of a key
     return std::pair(error, unknown ? doubt : "");
   };
   if (results.size() == 1 && !results.front()) {
-    const auto [error, rest] = told(results.front().error());
+    const auto [error, rest] = reported(results.front().error());
     complain(describe(error, client) + rest);
     return exit_code_of(error);
   }
@@ -46,7 +46,7 @@ ExitCode report_each(const Cluster& client, const std::vector<Result<T>>& result
   for (std::size_t i = 0; i < results.size(); ++i) {
     std::string problem;
     if (!results[i]) {
-      const auto [error, rest] = told(results[i].error());
+      const auto [error, rest] = reported(results[i].error());
       problem = to_string(error) + rest;
     }
     Json object = results[i] ? facts(*results[i]) : Json{{"error", problem}};
@@ -56,7 +56,7 @@ ExitCode report_each(const Cluster& client, const std::vector<Result<T>>& result
     worst = std::max(worst, exit_code_of(results[i].error()));
     complain(fmt::format("{}: {}", names[i], problem));
   }
-  if (json) {
+  if (as_json) {
     print_json(array.size() == 1 ? array.front() : Json{{"servers", std::move(array)}});
   } else if (interactive && worst == kDone) {
     print_raw("ok\n");

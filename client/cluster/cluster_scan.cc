@@ -15,20 +15,16 @@
 
 namespace rkv {
 
-namespace {
-
 using client::LongValues;
-
-struct Found {
-  ScanEntry entry;
-  bool left_out = false;
-};
-
-}  // namespace
 
 // Entries of the servers' pages, and the key at which the merged page ends if the scan goes on
 // (CSCAN-1).
 struct Cluster::Merge {
+  struct Found {
+    ScanEntry entry;
+    bool left_out = false;
+  };
+
   const ShardMap& map;
   const ScanQuery& query;
   std::vector<Found> found{};
@@ -83,7 +79,7 @@ Result<ScanPage> Cluster::scan(const ScanOptions& options) {
     RKV_RETURN_IF_ERROR(one);
   merge.finish();
   std::vector<std::size_t> left_out;
-  for (const Found& one : merge.found) {
+  for (const Merge::Found& one : merge.found) {
     if (one.left_out) left_out.push_back(page.entries_.size());
     page.entries_.push_back(one.entry);
   }

@@ -1,19 +1,17 @@
 #include "server/persistence/commit_log.h"
 
-#include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <ctime>
 #include <utility>
 #include <vector>
 
 #include "common/check.h"
+#include "server/persistence/double_mapping.h"
 
 namespace rkv::server {
 
@@ -57,54 +55,6 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
-
-// Maps the same pages twice in sequence, so that an entry that passes the end of the ring is still
-// one span of addresses.
-class DoubleMapping {
- public:
-  DoubleMapping() = default;  // maps nothing
-  static Result<DoubleMapping> create(std::size_t bytes);
-  DoubleMapping(DoubleMapping&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
-  DoubleMapping(const DoubleMapping&) = delete;
-  DoubleMapping& operator=(const DoubleMapping&) = delete;
-  DoubleMapping& operator=(DoubleMapping&&) = delete;
-  ~DoubleMapping() {
-    if (data_ != nullptr) munmap(data_, 2 * bytes_);
-  }
-  std::byte* data() const { return data_; }
-
- private:
-  DoubleMapping(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
-
-Result<DoubleMapping> DoubleMapping::create(std::size_t bytes) {
-  static constexpr const char* kAdvice = "no memory for the commit log: lower --queue";
-  const int fd = memfd_create("rkv-commit-log", MFD_CLOEXEC);
-  if (fd < 0) return fail_call(Code::kOutOfMemory, "memfd_create", errno, kAdvice);
-  // Allocates the pages now: failing to get a page later would be a SIGBUS in the middle of a PUT.
-  const int allocated = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
-  if (allocated != 0) {
-    close(fd);
-    return fail_call(Code::kOutOfMemory, "posix_fallocate", allocated, kAdvice);
-  }
-  void* const base =
-      mmap(nullptr, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  int failure = base == MAP_FAILED ? errno : 0;
-  auto* const data = static_cast<std::byte*>(base);
-  for (int half = 0; half < 2 && failure == 0; ++half) {
-    void* const at = data + static_cast<std::size_t>(half) * bytes;
-    if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-      failure = errno;
-      munmap(base, 2 * bytes);
-    }
-  }
-  close(fd);
-  if (failure != 0) return fail_call(Code::kOutOfMemory, "mmap", failure, kAdvice);
-  return DoubleMapping(data, bytes);
-}
 
 }  // namespace
 
