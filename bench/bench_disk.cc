@@ -28,7 +28,7 @@
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
 #include "server/persistence/database.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 
 namespace rkv::bench {
 namespace {
@@ -45,7 +45,7 @@ void check(const server::CommitLog& log) {
     throw std::runtime_error(server::refusal_of(server::Refused::kWrite, log.disk_state()).text);
 }
 
-// Opens the database as Engine does, except for the file system that records failed syncs.
+// Opens the database as StorageEngine does, except for the file system that records failed syncs.
 class Database {
  public:
   explicit Database(const std::string& directory) {
@@ -131,7 +131,8 @@ json queue(const Arguments& given) {
   const std::vector<std::string> keys = shuffled_keys_of(given["keys"]);
   const std::vector<std::string> values = values_of(given["value-bytes"]);
   auto log = value_or_give_up("queue", server::CommitLog::create(given["queue-bytes"]));
-  const auto engine = value_or_give_up("open", server::Engine::open(given.text("directory")));
+  const auto engine =
+      value_or_give_up("open", server::StorageEngine::open(given.text("directory")));
   const SteadyClock clock;
   server::Applier applier(*log, *engine, clock, {.stop_timeout_ms = 0}, [] {});
   std::uint64_t waits = 0;

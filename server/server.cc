@@ -165,9 +165,10 @@ std::optional<Failure> Server::open_data() {
   }
   monitor_.doing("opening the database");
   const std::int64_t now = unix_ns();
-  auto engine = Engine::open(directory, {.accept_damaged_log = options_.accept_damaged_log,
-                                         .least_boot = least_boot_at(now),
-                                         .unix_ms = static_cast<std::uint64_t>(now / kNanosPerMs)});
+  auto engine =
+      StorageEngine::open(directory, {.accept_damaged_log = options_.accept_damaged_log,
+                                      .least_boot = least_boot_at(now),
+                                      .unix_ms = static_cast<std::uint64_t>(now / kNanosPerMs)});
   if (!engine) {
     return Failure{exit_code_of(engine.error()), fmt::format("cannot use the data directory {}: {}",
                                                              directory, to_string(engine.error()))};
@@ -217,9 +218,10 @@ void Server::make_scans() {
             return store_->counter_cells().in_use() ? store_->counter_cells().sweep() : Status{};
           },
       .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
-      .read = [this](
-                  const KeyRange& range,
-                  const Engine::RangeVisitor& visit) { return engine_->read_range(range, visit); },
+      .read =
+          [this](const KeyRange& range, const StorageEngine::RangeVisitor& visit) {
+            return engine_->read_range(range, visit);
+          },
       .has_expired =
           [this](const RecordFields& record) {
             return store_->expiry_clock().has_expired(record.expiry_ms, record.version);

@@ -46,8 +46,8 @@
 #include "server/network/endpoints.h"
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
-#include "server/persistence/engine.h"
 #include "server/persistence/lock_file.h"
+#include "server/persistence/storage_engine.h"
 #include "server/program/options.h"
 #include "server/program/wall_clock.h"
 #include "server/store/store.h"
@@ -105,7 +105,7 @@ class Server {
 
   // In order of creation; destroyed in reverse order.
   std::optional<LockFile> lock_;
-  std::unique_ptr<Engine> engine_;  // nullptr: memory only
+  std::unique_ptr<StorageEngine> engine_;  // nullptr: memory only
   std::uint32_t boot_ = 0;
   std::optional<WallClock> wall_;  // used by the main thread
   std::unique_ptr<CommitLog> log_;

@@ -15,7 +15,7 @@ namespace {
 using client::GroupCache;
 using client::SlotCache;
 
-// As Engine divides the memory.
+// As StorageEngine divides the memory.
 std::size_t slot_bytes() {
   return ClientOptions{}.cache_bytes / 4;
 }

@@ -159,7 +159,7 @@ ExitCode run_doctor(const Command& command) {
   Report report(globals.json);
   const MachineFacts machine = look_at_machine(asked, client, std::span(servers).subspan(1));
   report.add(judge_machine(machine, asked));
-  std::vector<ServerFacts> all;
+  std::vector<ServerFindings> all;
   for (const std::string& server : servers) {
     client.server = server;
     all.push_back(ask_server(client));

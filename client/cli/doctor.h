@@ -55,7 +55,7 @@ std::vector<Finding> judge_machine(const MachineFacts& facts, const Asked& asked
 
 // ---- a server
 
-struct ServerFacts {
+struct ServerFindings {
   struct Latency {
     std::uint64_t count = 0;
     double p50_us = 0;
@@ -82,14 +82,14 @@ struct ServerFacts {
 };
 // Connects, READs and pings 200 times each or for two seconds, and requests the statistics. Blocks
 // for options.timeout at most for each operation.
-ServerFacts ask_server(const ClientOptions& options);
+ServerFindings ask_server(const ClientOptions& options);
 // As ask_server(), with a client that is connected.
-void ask_client(Client& client, ServerFacts& facts);
+void ask_client(Client& client, ServerFindings& facts);
 // `named`: a flag or the environment named the server.
-std::vector<Finding> judge_server(const ServerFacts& facts, bool named);
+std::vector<Finding> judge_server(const ServerFindings& facts, bool named);
 
 // Checks a list of servers: two addresses of one process are an error.
-std::vector<Finding> judge_list(std::span<const ServerFacts> servers);
+std::vector<Finding> judge_list(std::span<const ServerFindings> servers);
 
 // ---- the verb
 

@@ -20,10 +20,10 @@ constexpr std::int64_t kLongestMs = 2000;  // for all rounds
 constexpr double kSentAgainUs = 67'000;
 
 template <class Round>
-ServerFacts::Latency measure(Round round) {
+ServerFindings::Latency measure(Round round) {
   const SteadyClock clock;
   Histogram nanos;
-  ServerFacts::Latency latency;
+  ServerFindings::Latency latency;
   const Deadline end = Deadline::after_ms(clock, kLongestMs);
   while (latency.count < kRounds && !end.passed()) {
     const Nanos before = clock.now();
@@ -46,21 +46,21 @@ std::string text_of(const Json& from, const char* name) {
 }
 
 // The text comes from a peer: any field may have any type.
-void note_endpoints(const Json& stats, ServerFacts& facts) {
+void note_endpoints(const Json& stats, ServerFindings& facts) {
   const auto endpoints = stats.find("endpoints");
   if (endpoints == stats.end() || !endpoints->is_array()) return;
   for (const Json& one : *endpoints) {
     if (!one.is_object()) continue;
-    ServerFacts::Closed closed{.transport = text_of(one, "transport"),
-                               .state = text_of(one, "state"),
-                               .why = text_of(one, "why")};
+    ServerFindings::Closed closed{.transport = text_of(one, "transport"),
+                                  .state = text_of(one, "state"),
+                                  .why = text_of(one, "why")};
     if (!closed.state.empty() && closed.state != "serving") {
       facts.closed.push_back(std::move(closed));
     }
   }
 }
 
-std::string advice_for(const ServerFacts::Closed& closed) {
+std::string advice_for(const ServerFindings::Closed& closed) {
   if (closed.state == "port-down") {
     return "on its host: check the cable and the switch, `rdma link` and `ip addr`; the server "
            "serves again once the port is up";
@@ -69,7 +69,7 @@ std::string advice_for(const ServerFacts::Closed& closed) {
          "add`) and its address; the server then uses it without a restart";
 }
 
-std::string advice_for(const ServerFacts& facts) {
+std::string advice_for(const ServerFindings& facts) {
   if (facts.connected) {
     return "the server is too busy or stopped: check its log, and `ps` on its host";
   }
@@ -107,7 +107,7 @@ std::string advice_for(const ServerFacts& facts) {
   }
 }
 
-void judge_latency(const ServerFacts::Latency& latency, const char* check, const char* what,
+void judge_latency(const ServerFindings::Latency& latency, const char* check, const char* what,
                    const std::string& address, std::vector<Finding>& out) {
   Finding finding{.check = check, .subject = address, .found = {}};
   if (!latency.error.empty()) {
@@ -130,8 +130,8 @@ void judge_latency(const ServerFacts::Latency& latency, const char* check, const
 
 }  // namespace
 
-ServerFacts ask_server(const ClientOptions& given) {
-  ServerFacts facts{.address = given.server};
+ServerFindings ask_server(const ClientOptions& given) {
+  ServerFindings facts{.address = given.server};
   ClientOptions options = given;
   options.repeat_connect = false;  // reports the error of the first attempt
   auto client = Client::connect(options, &facts.refusal);
@@ -143,7 +143,7 @@ ServerFacts ask_server(const ClientOptions& given) {
   return facts;
 }
 
-void ask_client(Client& client, ServerFacts& facts) {
+void ask_client(Client& client, ServerFindings& facts) {
   facts.connected = true;
   facts.transport = client.describe();
   // The READs come first: a request without an answer may cost the connection.
@@ -165,7 +165,7 @@ void ask_client(Client& client, ServerFacts& facts) {
   facts.ping = measure([&] { return client.ping(); });
 }
 
-std::vector<Finding> judge_server(const ServerFacts& facts, bool named) {
+std::vector<Finding> judge_server(const ServerFindings& facts, bool named) {
   std::vector<Finding> out;
   if (facts.error && !facts.connected) {
     std::string found = fmt::format("cannot be reached: {}", to_string(*facts.error));
@@ -196,7 +196,7 @@ std::vector<Finding> judge_server(const ServerFacts& facts, bool named) {
                  .subject = facts.address,
                  .found = fmt::format("kvserver {}, epoch {:016x}; {}", facts.version, facts.epoch,
                                       facts.transport)});
-  for (const ServerFacts::Closed& closed : facts.closed) {
+  for (const ServerFindings::Closed& closed : facts.closed) {
     out.push_back({.check = "endpoint",
                    .subject = facts.address,
                    .level = Level::kError,
@@ -209,7 +209,7 @@ std::vector<Finding> judge_server(const ServerFacts& facts, bool named) {
   return out;
 }
 
-std::vector<Finding> judge_list(std::span<const ServerFacts> servers) {
+std::vector<Finding> judge_list(std::span<const ServerFindings> servers) {
   std::vector<Finding> out;
   for (std::size_t i = 0; i < servers.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {

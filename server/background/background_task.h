@@ -1,4 +1,4 @@
-// BackgroundTask: work that a background thread does for a request. Load, ScanPage and Backup are
+// BackgroundTask: work that a background thread does for a request. Load, ScanTask and Backup are
 // tasks.
 //
 // Thread safety: finish: one thread, once. done: any thread. All others: any thread that has seen

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "common/log.h"
-#include "server/persistence/engine.h"
 #include "server/persistence/files.h"
+#include "server/persistence/storage_engine.h"
 
 namespace rkv::server {
 

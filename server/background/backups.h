@@ -48,7 +48,7 @@ class Backups {
  public:
   struct Parts {
     const CommitLog& log;
-    // Copies the database into a directory that does not exist yet (Engine::checkpoint).
+    // Copies the database into a directory that does not exist yet (StorageEngine::checkpoint).
     std::function<Status(const std::string& target)> checkpoint;
     std::function<void()> stop_checkpoints;  // makes a running checkpoint end soon
     std::function<void(std::uint64_t sequence)> request_sync;  // Applier::request_sync

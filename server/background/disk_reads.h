@@ -26,7 +26,7 @@ struct DiskReads {
   using RangeVisitor = std::function<bool(const RecordFields&)>;  // false: ends the read
 
   const CommitLog& log;
-  // Engine's functions of these names.
+  // StorageEngine's functions of these names.
   std::function<Status(Bytes key, const Visitor&)> read;
   std::function<Status(Bytes first, const RangeVisitor&)> read_from;
   std::function<std::uint64_t()> reopened;

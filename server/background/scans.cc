@@ -19,7 +19,7 @@ ScanQuery query_in(Bytes bytes) {
 
 }  // namespace
 
-ScanPage::ScanPage(Bytes query, std::uint64_t through,
+ScanTask::ScanTask(Bytes query, std::uint64_t through,
                    std::shared_ptr<std::atomic<std::uint32_t>> pages)
     : asked_(query.begin(), query.end()),
       query_(query_in(asked_)),
@@ -33,11 +33,11 @@ void Scans::start() {
 }
 
 // The limit need not be exact: workers that ask at the same time may exceed it by a few.
-Result<std::shared_ptr<const ScanPage>> Scans::ask(Bytes query, std::uint64_t through) {
+Result<std::shared_ptr<const ScanTask>> Scans::ask(Bytes query, std::uint64_t through) {
   if (pages_->load(std::memory_order_relaxed) >= kMaxPages) {
     return fail(Code::kBusy, "too many scans are under way: try again a little later");
   }
-  auto page = std::make_shared<ScanPage>(query, through, pages_);
+  auto page = std::make_shared<ScanTask>(query, through, pages_);
   {
     const MutexLock lock(mutex_);
     if (background_->stopping()) return fail(Code::kBusy, kStopping);
@@ -58,7 +58,7 @@ void Scans::marks_changed() {
 
 void Scans::run() {
   for (;;) {
-    std::shared_ptr<ScanPage> page;
+    std::shared_ptr<ScanTask> page;
     {
       const MutexLock lock(mutex_);
       while (!background_->stopping() && asked_.empty())
@@ -76,7 +76,7 @@ void Scans::run() {
 
 // Sweeps the counters in cells first. Their numbers then reach the database together with all
 // writes from before the page was requested.
-Status Scans::make(ScanPage& page) {
+Status Scans::make(ScanTask& page) {
   if (const Status swept = parts_.sweep(); !swept) {
     return swept.error().code == Code::kIo ? refused() : swept;
   }
@@ -102,7 +102,7 @@ Status Scans::refused() const {
   return std::unexpected(refusal_of(Refused::kScan, parts_.log.disk_state()));
 }
 
-Status Scans::read(ScanPage& page) const {
+Status Scans::read(ScanTask& page) const {
   ScanPageWriter writer(page.query());
   std::uint32_t records = 0;
   std::size_t bytes = 0;

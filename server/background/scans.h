@@ -41,11 +41,11 @@
 
 namespace rkv::server {
 
-class ScanPage final : public BackgroundTask {
+class ScanTask final : public BackgroundTask {
  public:
   // Copies `query`, the encoded query of the request. REQUIRES: it decodes.
-  ScanPage(Bytes query, std::uint64_t through, std::shared_ptr<std::atomic<std::uint32_t>> pages);
-  ~ScanPage() { pages_->fetch_sub(1, std::memory_order_relaxed); }
+  ScanTask(Bytes query, std::uint64_t through, std::shared_ptr<std::atomic<std::uint32_t>> pages);
+  ~ScanTask() { pages_->fetch_sub(1, std::memory_order_relaxed); }
 
   const ScanQuery& query() const { return query_; }
   // The next two: REQUIRES: done().
@@ -73,7 +73,7 @@ class Scans {
     // Logs the changed numbers of one-sided counters (Store::sweep_counters).
     std::function<Status()> sweep;
     std::function<void(std::uint64_t sequence)> request_write;  // Applier::request_write
-    // Engine::read_range.
+    // StorageEngine::read_range.
     std::function<Status(const KeyRange&, const std::function<bool(const RecordFields&)>&)> read;
     std::function<bool(const RecordFields&)> has_expired;
     std::function<void()> finished;  // a page is done; must not block
@@ -85,7 +85,7 @@ class Scans {
 
   // Requests a page. `query` is an encoded query. The page shows every write at or below `through`,
   // at least. kBusy: too many pages are under way, or the server stops.
-  Result<std::shared_ptr<const ScanPage>> ask(Bytes query, std::uint64_t through);
+  Result<std::shared_ptr<const ScanTask>> ask(Bytes query, std::uint64_t through);
   // Call it when the log's marks or its failed flag have changed.
   void marks_changed();
   void start();
@@ -93,16 +93,16 @@ class Scans {
 
  private:
   void run();
-  Status make(ScanPage& page);
+  Status make(ScanTask& page);
   Status await_applied(std::uint64_t through);
   Status refused() const;  // the error for the disk's state
-  Status read(ScanPage& page) const;
+  Status read(ScanTask& page) const;
 
   const Parts parts_;
   const std::shared_ptr<std::atomic<std::uint32_t>> pages_ =
       std::make_shared<std::atomic<std::uint32_t>>(0);
   Mutex mutex_;
-  std::deque<std::shared_ptr<ScanPage>> asked_ RKV_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<ScanTask>> asked_ RKV_GUARDED_BY(mutex_);
   bool awaits_mark_ RKV_GUARDED_BY(mutex_) = false;
   const std::unique_ptr<BackgroundThread> background_;
 };

@@ -6,7 +6,8 @@
 // log a second, would overtake the clock. All versions of a start therefore lie below the time of
 // its end.
 //
-//  - With a data directory the claimed numbers there decide (DISK-2 of persistence/engine.h), and
+//  - With a data directory the claimed numbers there decide (DISK-2 of
+//  persistence/storage_engine.h), and
 //    the clock if they are lost: a start begins above both. The clock may then be wrong, or stand
 //    still.
 //  - Without a data directory nothing is kept, and the clock alone decides, to the nanosecond. A

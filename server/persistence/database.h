@@ -1,6 +1,7 @@
 // The database as a whole: its options, the conversion of its errors, and reads of its records.
-// Only this header, engine_impl.h, and rocksdb_calls.h, log_chain.h, log_files.h and log_reader.h
-// in wal/ include RocksDB's headers. Only sources, tests and benchmarks include these six.
+// Only this header, storage_engine_impl.h, and rocksdb_calls.h, log_chain.h, log_files.h and
+// log_reader.h in wal/ include RocksDB's headers. Only sources, tests and benchmarks include these
+// six.
 //
 // Thread safety: values and pure functions, except ReadErrors.
 #pragma once
@@ -56,7 +57,7 @@ struct Records {
   rocksdb::ColumnFamilyHandle* family;
   ReadErrors& errors;
 };
-// As the functions of Engine with these names.
+// As the functions of StorageEngine with these names.
 using RangeVisitor = std::function<bool(const RecordFields&)>;
 Status read_range(const Records& records, const KeyRange& range, const RangeVisitor& visit);
 using Visitor = std::function<Status(const RecordFields&)>;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/persistence/database.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "server/persistence/wal/log_chain.h"
 
 namespace rkv::server {

@@ -1,4 +1,4 @@
-// Interface of the disk to the applier: ordered batches that sync() makes durable. Engine
+// Interface of the disk to the applier: ordered batches that sync() makes durable. StorageEngine
 // implements it; tests implement it with a simulated disk.
 //
 // Thread safety: none; one thread at a time. All calls may block on the disk.

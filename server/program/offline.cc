@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "server/background/progress.h"
-#include "server/persistence/engine.h"
 #include "server/persistence/files.h"
 #include "server/persistence/inspection.h"
 #include "server/persistence/lock_file.h"
+#include "server/persistence/storage_engine.h"
 
 namespace rkv::server {
 
@@ -166,7 +166,7 @@ std::optional<Failure> copy_files(const std::string& from, const std::string& to
 }
 
 Status skip_boots(const std::string& directory) {
-  RKV_ASSIGN_OR_RETURN(const auto engine, Engine::open(directory));
+  RKV_ASSIGN_OR_RETURN(const auto engine, StorageEngine::open(directory));
   RKV_RETURN_IF_ERROR(engine->skip_boots());
   return engine->close();
 }

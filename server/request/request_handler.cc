@@ -503,7 +503,7 @@ RequestHandler::Answer RequestHandler::scan(const Request& request) {
           .next = AwaitPage{std::move(*asked)}};
 }
 
-Response RequestHandler::scanned(const Response& awaited, const ScanPage& page) const {
+Response RequestHandler::scanned(const Response& awaited, const ScanTask& page) const {
   if (page.failure()) return refusal(Opcode::kScan, awaited.sequence, *page.failure());
   Response response = awaited;
   response.version = Version::of(boot_, page.through());

@@ -44,7 +44,7 @@ class RequestHandler {
   };
   // Send scanned() as soon as `page` is done.
   struct AwaitPage {
-    std::shared_ptr<const ScanPage> page;
+    std::shared_ptr<const ScanTask> page;
   };
   // Call handle() again as soon as the record of `key` is in memory.
   struct AwaitLoad {
@@ -118,7 +118,7 @@ class RequestHandler {
   // The answer to a backup request. REQUIRES: `backup` is done.
   static Response backed_up(const Response& awaited, const Backup& backup);
   // The answer to a scan. Its value lies in `page`. REQUIRES: `page` is done.
-  Response scanned(const Response& awaited, const ScanPage& page) const;
+  Response scanned(const Response& awaited, const ScanTask& page) const;
   // Adds the marks and the time, which every answer carries.
   Response marked(const Response& response) const;
 

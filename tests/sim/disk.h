@@ -2,8 +2,8 @@
 // survives. It persists across the server's crashes.
 //
 // Batches are on disk whole or not at all, and a prefix of them survives: the promise of
-// server/persistence/engine.h (DISK-1). A process that dies loses at most the batch that it was
-// writing. A machine that dies keeps any prefix that contains everything synced.
+// server/persistence/storage_engine.h (DISK-1). A process that dies loses at most the batch that it
+// was writing. A machine that dies keeps any prefix that contains everything synced.
 //
 // Reads see all written data, synced or not. After a failure they continue to see it until the
 // database is reopened (recover()), which may have lost unsynced data (DREAD-2).
@@ -106,7 +106,7 @@ class DiskStorage final : public server::Storage {
   Status sync() override;
   Status recover() override;
 
-  // As in server::Engine.
+  // As in server::StorageEngine.
   using Visitor = std::function<Status(const RecordFields&)>;
   Status read(Bytes key, const Visitor& visit);
   using RangeVisitor = std::function<bool(const RecordFields&)>;

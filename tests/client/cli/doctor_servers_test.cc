@@ -10,7 +10,7 @@
 namespace rkv::cli {
 namespace {
 
-ServerFacts good_server() {
+ServerFindings good_server() {
   return {.address = "192.0.2.1:7471",
           .transport = "verbs: rxe0, as asked",
           .version = "0.1.0",
@@ -20,7 +20,7 @@ ServerFacts good_server() {
 }
 
 TEST(Doctor, AServerWhoseDeviceIsLost) {
-  ServerFacts facts = good_server();
+  ServerFindings facts = good_server();
   facts.closed = {{.transport = "verbs", .state = "waiting", .why = "the device was removed"}};
   expect(judge_server(facts, true), Level::kError, "endpoint",
          "verbs is waiting: the device was removed", "rdma link");
@@ -39,7 +39,7 @@ TEST(Doctor, AServerThatAnswers) {
 }
 
 TEST(Doctor, AServerThatIsNotReached) {
-  ServerFacts facts{.address = "192.0.2.1:7471"};
+  ServerFindings facts{.address = "192.0.2.1:7471"};
   facts.error = Error{.code = Code::kUnreachable, .text = "nobody listens"};
   expect(judge_server(facts, true), Level::kError, "server", "nobody listens",
          "`kvserver --listen 192.0.2.1:7471`");
@@ -64,7 +64,7 @@ TEST(Doctor, AServerThatIsNotReached) {
 }
 
 TEST(Doctor, AServerWhoseNameIsUnknown) {
-  ServerFacts facts{.address = "no-such-host:7471"};
+  ServerFindings facts{.address = "no-such-host:7471"};
   facts.error = Error{.code = Code::kUnreachable, .call = "getaddrinfo", .text = "no such name"};
   const Finding finding = one(judge_server(facts, true), "server");
   EXPECT_TRUE(says(finding.advice, "`getent hosts no-such-host`")) << finding.advice;
@@ -72,7 +72,7 @@ TEST(Doctor, AServerWhoseNameIsUnknown) {
 }
 
 TEST(Doctor, AServerThatIsConnectedAndSilent) {
-  ServerFacts facts = good_server();
+  ServerFindings facts = good_server();
   facts.connected = true;
   facts.over_verbs = true;
   facts.error = Error{.code = Code::kTimeout};
@@ -93,7 +93,7 @@ TEST_F(Silence, IsNoReasonNotToRead) {
     if (request.opcode == Opcode::kStats) return std::nullopt;
     return Response{};
   };
-  ServerFacts facts;
+  ServerFindings facts;
   ask_client(client(), facts);
   EXPECT_TRUE(facts.connected);
   ASSERT_TRUE(facts.error);
@@ -110,7 +110,7 @@ TEST_F(Silence, IsNotWhatAGoodServerKeeps) {
     if (request.opcode == Opcode::kStats) response.value = as_bytes(text);
     return response;
   };
-  ServerFacts facts;
+  ServerFindings facts;
   ask_client(client(), facts);
   EXPECT_FALSE(facts.error);
   EXPECT_EQ(facts.version, "0.1.0");
@@ -119,7 +119,7 @@ TEST_F(Silence, IsNotWhatAGoodServerKeeps) {
 }
 
 TEST(Doctor, AServerWhosePacketsGetLost) {
-  ServerFacts facts = good_server();
+  ServerFindings facts = good_server();
   facts.read.p99_us = 70'000;
   expect(judge_server(facts, true), Level::kWarning, "read", "p99 70000.0 us", "rdma statistic");
   facts.read.error = "timeout";
@@ -128,7 +128,7 @@ TEST(Doctor, AServerWhosePacketsGetLost) {
 }
 
 TEST(Doctor, TwoAddressesOfOneServer) {
-  std::vector<ServerFacts> list = {good_server(), good_server()};
+  std::vector<ServerFindings> list = {good_server(), good_server()};
   list[1].address = "other:7471";
   const auto findings = judge_list(list);
   expect(findings, Level::kError, "servers", "192.0.2.1:7471", "list");

@@ -9,7 +9,7 @@
 #include "common/random.h"
 #include "server/background/scans.h"
 #include "server/persistence/applier.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "server/store/store.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/plain_memory.h"
@@ -104,7 +104,7 @@ class ScanRace : public ::testing::Test {
 
   test::TempDir dir_;
   SteadyClock clock_;
-  std::unique_ptr<Engine> engine_ = std::move(*Engine::open(dir_.path()));
+  std::unique_ptr<StorageEngine> engine_ = std::move(*StorageEngine::open(dir_.path()));
   std::unique_ptr<CommitLog> log_ = std::move(*CommitLog::create(CommitLog::kMinCapacityBytes));
   std::unique_ptr<StoreMemory> memory_ = rkv::testing::make_plain_memory(
       {.memory_bytes = kMinMemoryBytes, .epoch = 1, .hash_seed = 2});

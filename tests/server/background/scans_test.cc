@@ -35,12 +35,12 @@ class ScansTest : public WorkerTest {
   void add(const std::string& key, const std::string& value, std::uint64_t expiry_ms = 0) {
     records_[key] = {value, expiry_ms};
   }
-  std::shared_ptr<const ScanPage> asked(const ScanQuery& query = {}) {
+  std::shared_ptr<const ScanTask> asked(const ScanQuery& query = {}) {
     auto page = scans_.ask(bytes_of(query), log_->last_begun());
     EXPECT_TRUE(page);
     return *page;
   }
-  static void wait_for(const ScanPage& page) {
+  static void wait_for(const ScanTask& page) {
     while (!page.done())
       std::this_thread::yield();
   }
@@ -149,7 +149,7 @@ TEST_F(ScansTest, LookAtABoundedNumberOfBytes) {
 
 // (SCANS-3)
 TEST_F(ScansTest, AreSoManyAtATime) {
-  std::vector<std::shared_ptr<const ScanPage>> pages;
+  std::vector<std::shared_ptr<const ScanTask>> pages;
   for (std::uint32_t i = 0; i < Scans::kMaxPages; ++i)
     pages.push_back(asked());
   const auto another = scans_.ask(bytes_of({}), 0);

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {
@@ -39,7 +39,7 @@ class ApplierTest : public testing::Test {
  protected:
   void SetUp() override { open(); }
   void open() {
-    auto engine = Engine::open(dir_.path());
+    auto engine = StorageEngine::open(dir_.path());
     ASSERT_TRUE(engine) << to_string(engine.error());
     engine_ = std::move(*engine);
     auto log = CommitLog::create(CommitLog::kMinCapacityBytes);
@@ -72,7 +72,7 @@ class ApplierTest : public testing::Test {
   const TempDir dir_;
   ManualClock clock_;
   ApplierOptions options_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<StorageEngine> engine_;
   std::unique_ptr<CommitLog> log_;
   std::atomic<int> changes_ = 0;
   std::map<std::string, std::string> expected_;

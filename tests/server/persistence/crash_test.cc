@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "server/persistence/applier.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {
@@ -67,7 +67,7 @@ TEST(CrashChild, DISABLED_Run) {
   const char* const dir = std::getenv("RKV_CRASH_DIR");
   if (dir == nullptr) GTEST_SKIP() << "started by Crash.* only";
   const SharedProgress progress(std::string(dir) + "/progress");
-  auto engine = Engine::open(dir);
+  auto engine = StorageEngine::open(dir);
   ASSERT_TRUE(engine);
   ASSERT_TRUE((*engine)->claim_boot());
   auto log = CommitLog::create(CommitLog::kMinCapacityBytes);
@@ -146,7 +146,7 @@ using Contents = std::map<std::string, std::string>;
 
 Contents read_all(const std::string& dir) {
   Contents found;
-  const auto engine = Engine::open(dir);
+  const auto engine = StorageEngine::open(dir);
   EXPECT_TRUE(engine) << to_string(engine.error());
   if (!engine) return found;
   EXPECT_TRUE((*engine)->read_from({}, [&](const RecordFields& record) {

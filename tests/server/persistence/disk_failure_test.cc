@@ -8,7 +8,7 @@
 
 #include "common/log.h"
 #include "server/persistence/applier.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {
@@ -23,7 +23,7 @@ void limit_files(rlim_t bytes) {
 
 using Contents = std::map<std::string, std::string>;
 
-Contents read_all(Engine& engine) {
+Contents read_all(StorageEngine& engine) {
   Contents found;
   EXPECT_TRUE(engine.read_from({}, [&](const RecordFields& record) {
     found.emplace(as_text(record.key), as_text(record.value));
@@ -37,7 +37,7 @@ TEST(DiskFailure, NothingAcceptedIsLostWhereverItFails) {
   set_log_level(LogLevel::kOff);  // some hundred expected lines
   Random random(test::test_seed());
   const test::TempDir dir;
-  auto engine = Engine::open(dir.path());
+  auto engine = StorageEngine::open(dir.path());
   ASSERT_TRUE(engine);
   auto log = CommitLog::create(CommitLog::kMinCapacityBytes);
   ASSERT_TRUE(log);
@@ -75,7 +75,7 @@ TEST(DiskFailure, NothingAcceptedIsLostWhereverItFails) {
   }
   EXPECT_GT(failures, 5);
   ASSERT_TRUE((*engine)->close());
-  const auto again = Engine::open(dir.path());
+  const auto again = StorageEngine::open(dir.path());
   ASSERT_TRUE(again);
   EXPECT_EQ(read_all(**again), expected);
   set_log_level(LogLevel::kInfo);

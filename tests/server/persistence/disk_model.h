@@ -2,7 +2,7 @@
 // and shows what would be left if the power were lost now.
 //
 //   auto disk = std::make_shared<DiskModel>(dir.path(), DiskModel::Honesty::kHonest);
-//   auto engine = Engine::open(dir.path(), {.env = env_on(disk)});
+//   auto engine = StorageEngine::open(dir.path(), {.env = env_on(disk)});
 //   ...
 //   disk->lose_power_after(37);   // changes; from then on every one fails and changes nothing
 //   ...

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "common/log.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/files.h"
 
@@ -42,7 +42,7 @@ Files files_of(const std::string& directory) {
   return files;
 }
 
-void put(Engine& engine, std::string_view key, Bytes value, std::uint64_t sequence) {
+void put(StorageEngine& engine, std::string_view key, Bytes value, std::uint64_t sequence) {
   engine.add_put({.version = Version::of(1, sequence), .key = as_bytes(key), .value = value});
 }
 
@@ -50,13 +50,13 @@ class InspectionTest : public ::testing::Test {
  protected:
   // Keys in tables, keys in the log.
   void fill() {
-    auto engine = *Engine::open(dir_.path());
+    auto engine = *StorageEngine::open(dir_.path());
     ASSERT_TRUE(engine->claim_boot());
     for (std::uint64_t i = 0; i < kKeys; ++i)
       put(*engine, fmt::format("table{}", i), patterned(i, 500), i + 1);
     ASSERT_TRUE(engine->write_batch());
     ASSERT_TRUE(engine->close());
-    engine = *Engine::open(dir_.path());  // what is in the log goes to a table
+    engine = *StorageEngine::open(dir_.path());  // what is in the log goes to a table
     for (std::uint64_t i = 0; i < kKeys; ++i) {
       put(*engine, fmt::format("log{}", i), patterned(i, 500), kKeys + i + 1);
       ASSERT_TRUE(engine->write_batch());
@@ -112,7 +112,7 @@ TEST_F(InspectionTest, AReadOfWhatIsDamagedIsCountedAndToldOnce) {
   fill();
   const fs::path table = file(".sst");
   write_file(table, flipped(read_file(table), 100));
-  const auto engine = *Engine::open(dir_.path());
+  const auto engine = *StorageEngine::open(dir_.path());
   std::vector<std::string> told;
   set_log_sink([&](LogLevel level, std::string_view line) {
     if (level == LogLevel::kError) told.emplace_back(line);
@@ -212,7 +212,7 @@ TEST_F(InspectionTest, WhatIsNoDatabaseIsAProblem) {
 // than what was written before it was asked for; and its bytes are what they were, by RocksDB
 // alone.
 TEST_F(InspectionTest, ACheckpointBesideWritesIsAPrefix) {
-  auto engine = *Engine::open(dir_.path());
+  auto engine = *StorageEngine::open(dir_.path());
   ASSERT_TRUE(engine->claim_boot());
   std::atomic<std::uint64_t> written{0};
   std::atomic<bool> stop{false};
@@ -270,7 +270,7 @@ TEST_F(InspectionTest, ACheckpointBesideWritesIsAPrefix) {
 }
 
 TEST_F(InspectionTest, ACheckpointThatCannotBeMadeSaysSo) {
-  auto engine = *Engine::open(dir_.path());
+  auto engine = *StorageEngine::open(dir_.path());
   const auto there = engine->checkpoint(dir_.path());
   ASSERT_FALSE(there);
   EXPECT_EQ(there.error().code, Code::kIo);
@@ -281,27 +281,27 @@ TEST_F(InspectionTest, ACheckpointThatCannotBeMadeSaysSo) {
 
 TEST_F(InspectionTest, SkippedBootNumbersAreNotGivenOut) {
   {
-    auto engine = *Engine::open(dir_.path());
+    auto engine = *StorageEngine::open(dir_.path());
     ASSERT_TRUE(engine->claim_boot());
   }
   {
-    auto engine = *Engine::open(dir_.path());
+    auto engine = *StorageEngine::open(dir_.path());
     ASSERT_TRUE(engine->skip_boots());
     EXPECT_EQ(engine->boot(), 2 + kSkippedBoots);
   }
-  EXPECT_EQ((*Engine::open(dir_.path()))->boot(), 2 + kSkippedBoots);
+  EXPECT_EQ((*StorageEngine::open(dir_.path()))->boot(), 2 + kSkippedBoots);
 }
 
 // Far more than 65,535 starts; at the end of all numbers it says so, and gives none out twice.
 TEST_F(InspectionTest, TheLastBootNumberIsNotGivenOutTwice) {
   constexpr std::uint32_t kLast = std::numeric_limits<std::uint32_t>::max();
   {
-    auto engine = *Engine::open(dir_.path(), {.least_boot = kLast - 1});
+    auto engine = *StorageEngine::open(dir_.path(), {.least_boot = kLast - 1});
     EXPECT_EQ(engine->boot(), kLast - 1);
     ASSERT_TRUE(engine->claim_boot());
   }
   {
-    auto engine = *Engine::open(dir_.path());
+    auto engine = *StorageEngine::open(dir_.path());
     EXPECT_EQ(engine->boot(), kLast);
     const Status refused = engine->skip_boots();
     ASSERT_FALSE(refused);
@@ -311,7 +311,7 @@ TEST_F(InspectionTest, TheLastBootNumberIsNotGivenOutTwice) {
     EXPECT_TRUE(engine->claim_through(0xFFFFFFFF));
     EXPECT_EQ(engine->claim_through(0x100000000).error().code, Code::kUnsupported);
   }
-  const auto none = Engine::open(dir_.path());
+  const auto none = StorageEngine::open(dir_.path());
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::kUnsupported);
 }

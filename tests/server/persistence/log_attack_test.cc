@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/log.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "server/persistence/wal/log_files.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/files.h"
@@ -39,7 +39,7 @@ fs::path log_of(const std::string& directory, std::uint64_t number) {
   return fmt::format("{}/db/{:06}.log", directory, number);
 }
 
-void put(Engine& engine, std::uint64_t number, const std::string& value) {
+void put(StorageEngine& engine, std::uint64_t number, const std::string& value) {
   const std::string key = fmt::format("key{:06}", number);
   engine.add_put(
       {.version = Version::of(1, number + 1), .key = as_bytes(key), .value = as_bytes(value)});
@@ -47,7 +47,7 @@ void put(Engine& engine, std::uint64_t number, const std::string& value) {
 }
 
 // The first records and no others: how many.
-std::optional<std::size_t> prefix_in(Engine& engine) {
+std::optional<std::size_t> prefix_in(StorageEngine& engine) {
   std::size_t records = 0;
   bool is_prefix = true;
   EXPECT_TRUE(engine.read_from({}, [&](const RecordFields& record) {
@@ -62,7 +62,7 @@ std::optional<std::size_t> prefix_in(Engine& engine) {
 class Attack {
  public:
   explicit Attack(std::uint64_t seed) : random_(seed) {
-    auto engine = *Engine::open(dir_.path(), {.memtable_bytes = 64 << 10});
+    auto engine = *StorageEngine::open(dir_.path(), {.memtable_bytes = 64 << 10});
     EXPECT_TRUE(engine->claim_boot());  // keeps the first log alive: nothing else is in its family
     sync(*engine);
     const std::uint64_t records = 3 + random_.below(40);
@@ -141,7 +141,7 @@ class Attack {
     LogPosition synced;  // when it was written
   };
 
-  void sync(Engine& engine) {
+  void sync(StorageEngine& engine) {
     EXPECT_TRUE(engine.sync());
     synced_ = end_of_logs(dir_.path());
     synced_batches_ = batches_.size();
@@ -162,10 +162,10 @@ class Attack {
   // Of another server, which has had more starts and more writes, or fewer.
   std::string foreign_log() {
     const TempDir other;
-    auto engine = *Engine::open(other.path(), {.memtable_bytes = 64 << 10});
+    auto engine = *StorageEngine::open(other.path(), {.memtable_bytes = 64 << 10});
     for (std::uint64_t i = random_.below(12); i > 0; --i) {
       EXPECT_TRUE(engine->close());
-      engine = *Engine::open(other.path(), {.memtable_bytes = 64 << 10});
+      engine = *StorageEngine::open(other.path(), {.memtable_bytes = 64 << 10});
     }
     const std::uint64_t records = 1 + random_.below(60);
     for (std::uint64_t i = 0; i < records; ++i) {
@@ -180,7 +180,7 @@ class Attack {
     const TempDir copy;
     fs::copy(dir_.path(), copy.path(), fs::copy_options::recursive);
     testing::write_file(log_of(copy.path(), number), log);
-    RKV_ASSIGN_OR_RETURN(const auto engine, Engine::open(copy.path(), options));
+    RKV_ASSIGN_OR_RETURN(const auto engine, StorageEngine::open(copy.path(), options));
     const auto records = prefix_in(*engine);
     if (!records) return fail(Code::kInternal, "no prefix is left");
     return *records;
@@ -218,7 +218,7 @@ TEST(LogAttack, ARestoredDatabaseDoesNotBelieveTheLogsOfTheOther) {
   const TempDir dir;
   const TempDir restored;
   const auto live = [](const std::string& directory) {
-    auto engine = *Engine::open(directory);
+    auto engine = *StorageEngine::open(directory);
     EXPECT_TRUE(engine->claim_boot());
     return engine;
   };
@@ -236,7 +236,7 @@ TEST(LogAttack, ARestoredDatabaseDoesNotBelieveTheLogsOfTheOther) {
     stored = testing::read_file(log_of(dir.path(), end_of_logs(dir.path()).log));
   }
   {
-    auto engine = *Engine::open(restored.path());
+    auto engine = *StorageEngine::open(restored.path());
     ASSERT_TRUE(engine->skip_boots());
     ASSERT_TRUE(engine->close());
   }
@@ -252,7 +252,7 @@ TEST(LogAttack, ARestoredDatabaseDoesNotBelieveTheLogsOfTheOther) {
   std::string log = testing::read_file(log_of(restored.path(), before.log));
   log.replace(before.bytes, 16, 16, '\0');
   testing::write_file(log_of(restored.path(), before.log), log);
-  const auto engine = Engine::open(restored.path());
+  const auto engine = StorageEngine::open(restored.path());
   EXPECT_TRUE(engine) << to_string(engine.error());
   set_log_level(LogLevel::kInfo);
 }

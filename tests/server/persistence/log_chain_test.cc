@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "common/log.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "server/persistence/wal/log_files.h"
 #include "tests/server/persistence/disk_model.h"
 #include "tests/server/persistence/support.h"
@@ -34,14 +34,14 @@ using Option = WalFilter::WalProcessingOption;
 
 constexpr int kBatches = 40;
 
-void put(Engine& engine, int number, std::size_t length = 900) {
+void put(StorageEngine& engine, int number, std::size_t length = 900) {
   const std::string key = fmt::format("key{}", number);
   engine.add_put({.version = Version::of(1, static_cast<std::uint64_t>(number) + 1),
                   .key = as_bytes(key),
                   .value = test::patterned(static_cast<std::uint64_t>(number), length)});
 }
 
-std::size_t records_of(Engine& engine) {
+std::size_t records_of(StorageEngine& engine) {
   std::size_t records = 0;
   EXPECT_TRUE(engine.read_from({}, [&](const RecordFields&) {
     ++records;
@@ -65,7 +65,7 @@ class LogDamage : public ::testing::Test {
  protected:
   void SetUp() override {
     set_log_level(LogLevel::kOff);
-    const auto engine = *Engine::open(dir_.path());
+    const auto engine = *StorageEngine::open(dir_.path());
     ASSERT_TRUE(engine->claim_boot());
     for (int i = 0; i < kBatches; ++i) {
       put(*engine, i);
@@ -83,7 +83,7 @@ class LogDamage : public ::testing::Test {
     const TempDir copy;
     fs::copy(from, copy.path(), fs::copy_options::recursive);
     testing::write_file(log_in(copy.path()), log);
-    RKV_ASSIGN_OR_RETURN(const auto engine, Engine::open(copy.path(), options));
+    RKV_ASSIGN_OR_RETURN(const auto engine, StorageEngine::open(copy.path(), options));
     return records_of(*engine);
   }
 
@@ -111,7 +111,7 @@ TEST_F(LogDamage, OfWhatWasSyncedIsNeverTakenForTheEnd) {
 TEST_F(LogDamage, AcceptedOfTheClaimGivesNoBootNumberOutTwice) {
   std::uint32_t lost = 0;
   {
-    const auto engine = *Engine::open(dir_.path());  // what was in the log is in a table
+    const auto engine = *StorageEngine::open(dir_.path());  // what was in the log is in a table
     lost = engine->boot();
     ASSERT_TRUE(engine->claim_boot());
     for (int i = 0; i < 5; ++i) {
@@ -123,9 +123,9 @@ TEST_F(LogDamage, AcceptedOfTheClaimGivesNoBootNumberOutTwice) {
   ASSERT_EQ(lost, 2U);
   const std::string log = log_in(dir_.path());
   testing::write_file(log, testing::flipped(testing::read_file(log), 10, 0x7e));
-  ASSERT_FALSE(Engine::open(dir_.path()));
-  EXPECT_GT((*Engine::open(dir_.path(), {.accept_damaged_log = true}))->boot(), lost);
-  EXPECT_GT((*Engine::open(dir_.path()))->boot(), lost) << "the first start has ended early";
+  ASSERT_FALSE(StorageEngine::open(dir_.path()));
+  EXPECT_GT((*StorageEngine::open(dir_.path(), {.accept_damaged_log = true}))->boot(), lost);
+  EXPECT_GT((*StorageEngine::open(dir_.path()))->boot(), lost) << "the first start has ended early";
 }
 
 // RocksDB reads nothing of a block behind a damaged record: all of this log.
@@ -134,7 +134,7 @@ TEST(LogDamageInABlock, OfWhatWasSyncedIsNeverTakenForTheEnd) {
   constexpr int kFew = 9;
   const TempDir dir;
   {
-    const auto engine = *Engine::open(dir.path());
+    const auto engine = *StorageEngine::open(dir.path());
     ASSERT_TRUE(engine->claim_boot());
     for (int i = 0; i < kFew; ++i) {
       put(*engine, i, 3000);
@@ -148,7 +148,7 @@ TEST(LogDamageInABlock, OfWhatWasSyncedIsNeverTakenForTheEnd) {
     const TempDir copy;
     fs::copy(dir.path(), copy.path(), fs::copy_options::recursive);
     testing::write_file(log_in(copy.path()), testing::flipped(sound, at, mask));
-    const auto engine = Engine::open(copy.path());
+    const auto engine = StorageEngine::open(copy.path());
     ASSERT_FALSE(engine) << "byte " << at << " of " << sound.size();
     EXPECT_EQ(engine.error().code, Code::kCorrupt);
   };
@@ -188,11 +188,11 @@ TEST_F(LogDamage, IsNotOverlookedWhenTheLogsCannotBeRead) {
   for (int before = 0; before < 3; ++before) {
     const std::shared_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(
         std::make_shared<ClosedLogs>(rocksdb::FileSystem::Default(), before));
-    const auto engine = Engine::open(dir_.path(), {.env = env});
+    const auto engine = StorageEngine::open(dir_.path(), {.env = env});
     ASSERT_FALSE(engine) << before;
     EXPECT_EQ(engine.error().code, Code::kIo) << before;
   }
-  EXPECT_EQ(Engine::open(dir_.path()).error().code, Code::kCorrupt) << "nothing was changed";
+  EXPECT_EQ(StorageEngine::open(dir_.path()).error().code, Code::kCorrupt) << "nothing was changed";
 }
 
 // What a lost machine leaves behind the last sync is an end, and no damage (CHAIN-2).
@@ -234,7 +234,7 @@ TEST(LogOfNotedLength, ThatIsShorterIsAcceptedWhenAskedFor) {
   std::uint64_t first = 0;
   {
     auto engine =
-        *Engine::open(dir.path(), {.env = test::env_on(disk), .memtable_bytes = 64 << 10});
+        *StorageEngine::open(dir.path(), {.env = test::env_on(disk), .memtable_bytes = 64 << 10});
     ASSERT_TRUE(engine->claim_boot());  // keeps the first log alive
     disk->set_fault([](DiskCall call, const std::string& path) {
       return call == DiskCall::kCreate && path.ends_with(".sst")
@@ -252,11 +252,11 @@ TEST(LogOfNotedLength, ThatIsShorterIsAcceptedWhenAskedFor) {
     ASSERT_GT(fs::file_size(log), bytes);
     fs::resize_file(log, bytes);
   }
-  const auto refused = Engine::open(dir.path());
+  const auto refused = StorageEngine::open(dir.path());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kCorrupt);
   for (const bool accept : {true, false}) {  // once is enough
-    const auto engine = Engine::open(dir.path(), {.accept_damaged_log = accept});
+    const auto engine = StorageEngine::open(dir.path(), {.accept_damaged_log = accept});
     ASSERT_TRUE(engine) << to_string(engine.error());
     EXPECT_EQ(records_of(**engine), static_cast<std::size_t>(kKept));
   }
@@ -271,7 +271,7 @@ TEST(LogChain, BeginsWithTheFirstLogThatIsNeeded) {
   fs::path first;
   std::string removed;
   {
-    auto engine = *Engine::open(dir.path(), {.memtable_bytes = 64 << 10});
+    auto engine = *StorageEngine::open(dir.path(), {.memtable_bytes = 64 << 10});
     std::set<std::uint64_t> begun;
     while (begun.size() < 4 || fs::exists(first)) {
       put(*engine, records++);
@@ -287,7 +287,7 @@ TEST(LogChain, BeginsWithTheFirstLogThatIsNeeded) {
     ASSERT_TRUE(engine->close());
   }
   testing::write_file(first, removed);
-  const auto engine = Engine::open(dir.path());
+  const auto engine = StorageEngine::open(dir.path());
   ASSERT_TRUE(engine) << to_string(engine.error());
   EXPECT_EQ(records_of(**engine), static_cast<std::size_t>(records));
   set_log_level(LogLevel::kInfo);
@@ -346,7 +346,8 @@ TEST(LogFiles, AreSyncedBeforeTheNextIsBegun) {
   const TempDir dir;
   const TempDir backups;
   const auto disk = std::make_shared<DiskModel>(dir.path(), DiskModel::Honesty::kHonest);
-  auto engine = *Engine::open(dir.path(), {.env = test::env_on(disk), .memtable_bytes = 64 << 10});
+  auto engine =
+      *StorageEngine::open(dir.path(), {.env = test::env_on(disk), .memtable_bytes = 64 << 10});
   std::map<std::string, bool> unsynced;
   int begun = 0;
   int early = 0;
@@ -384,7 +385,7 @@ TEST(LogFiles, CopiesEndWhenTheyAreStopped) {
   const TempDir dir;
   const TempDir backups;
   const auto disk = std::make_shared<DiskModel>(dir.path(), DiskModel::Honesty::kHonest);
-  auto engine = *Engine::open(dir.path(), {.env = test::env_on(disk)});
+  auto engine = *StorageEngine::open(dir.path(), {.env = test::env_on(disk)});
   put(*engine, 1);
   ASSERT_TRUE(engine->write_batch());
   disk->set_fault([&](DiskCall call, const std::string& path) {
@@ -409,7 +410,8 @@ TEST(LogFiles, AFailedSyncStaysFailed) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;
   const auto disk = std::make_shared<DiskModel>(dir.path(), DiskModel::Honesty::kHonest);
-  auto engine = *Engine::open(dir.path(), {.env = test::env_on(disk), .memtable_bytes = 64 << 10});
+  auto engine =
+      *StorageEngine::open(dir.path(), {.env = test::env_on(disk), .memtable_bytes = 64 << 10});
   int tried = 0;
   disk->set_fault([&](DiskCall call, const std::string& path) {
     if (call != DiskCall::kSync || !path.ends_with(".log")) return rocksdb::IOStatus::OK();
@@ -436,7 +438,7 @@ TEST(LogFiles, ABootNumberThatCouldNotBeSyncedIsNotClaimed) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;
   const auto disk = std::make_shared<DiskModel>(dir.path(), DiskModel::Honesty::kHonest);
-  auto engine = *Engine::open(dir.path(), {.env = test::env_on(disk)});
+  auto engine = *StorageEngine::open(dir.path(), {.env = test::env_on(disk)});
   disk->set_fault([&](DiskCall call, const std::string& path) {
     return call == DiskCall::kSync && path.ends_with(".log")
                ? rocksdb::IOStatus::IOError("Input/output error", path)
@@ -456,7 +458,7 @@ TEST(LogFiles, ADamagedLogIsNotOpenedAnew) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;
   const auto disk = std::make_shared<DiskModel>(dir.path(), DiskModel::Honesty::kHonest);
-  auto engine = *Engine::open(dir.path(), {.env = test::env_on(disk)});
+  auto engine = *StorageEngine::open(dir.path(), {.env = test::env_on(disk)});
   for (int i = 0; i < kBatches; ++i) {
     put(*engine, i);
     ASSERT_TRUE(engine->write_batch());
@@ -478,7 +480,8 @@ TEST(LogFiles, ADamagedLogIsNotOpenedAnew) {
     const Status recovered = engine->recover();
     ASSERT_FALSE(recovered) << records_of(*engine) << " records are left";
     EXPECT_EQ(recovered.error().code, Code::kCorrupt);
-    EXPECT_EQ(Engine::open(dir.path()).error().code, Code::kCorrupt) << "the next start knows";
+    EXPECT_EQ(StorageEngine::open(dir.path()).error().code, Code::kCorrupt)
+        << "the next start knows";
   }
   testing::write_file(log, sound);
   ASSERT_TRUE(engine->recover());

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/files.h"
 
@@ -45,7 +45,7 @@ class LogReaderTest : public ::testing::Test {
  protected:
   // Records of a few bytes, of about a block, of several.
   void SetUp() override {
-    const auto engine = *Engine::open(dir_.path());
+    const auto engine = *StorageEngine::open(dir_.path());
     Random random(test::test_seed());
     for (std::uint64_t i = 1; i <= 60; ++i) {
       const std::size_t lengths[] = {random.below(100), random.below(5000), random.below(40'000),

@@ -14,7 +14,7 @@
 
 #include "common/log.h"
 #include "server/persistence/applier.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/disk_model.h"
 #include "tests/server/persistence/support.h"
 
@@ -42,7 +42,7 @@ struct Write {
   std::optional<Stored> stored;  // nothing: removed
 };
 
-Result<Contents> read_all(Engine& engine) {
+Result<Contents> read_all(StorageEngine& engine) {
   Contents found;
   RKV_RETURN_IF_ERROR(engine.read_from({}, [&](const RecordFields& record) {
     found[std::string(as_text(record.key))] = {record.version.bits,
@@ -80,7 +80,7 @@ std::string not_a_prefix(Contents before, std::vector<Write> writes, std::uint64
 // One life of a server's lower half: some writers, the commit log, the applier, the database.
 class Life {
  public:
-  Life(DiskModel& disk, Engine& engine, Random& random)
+  Life(DiskModel& disk, StorageEngine& engine, Random& random)
       : disk_(disk), log_(*CommitLog::create(CommitLog::kMinCapacityBytes)), boot_(engine.boot()) {
     const ApplierOptions options{
         .batch_records = static_cast<std::uint32_t>(1 + random.below(64)),
@@ -224,8 +224,8 @@ class Machine {
   // One start, some writes, an end without a word. What the last one had handed to the operating
   // system is there, and safe from now on.
   std::string live(const std::shared_ptr<DiskModel>& disk) {
-    auto engine =
-        Engine::open(directory_->path(), {.env = test::env_on(disk), .memtable_bytes = 64 << 10});
+    auto engine = StorageEngine::open(directory_->path(),
+                                      {.env = test::env_on(disk), .memtable_bytes = 64 << 10});
     if (!engine) return disk->is_lost() ? "" : "no start: " + to_string(engine.error());
     if ((*engine)->boot() <= boot_) return fmt::format("boot {} once more", boot_);
     const auto found = read_all(**engine);
@@ -256,7 +256,7 @@ class Machine {
     const TempDir copy;
     std::filesystem::copy(directory_->path(), copy.path(),
                           std::filesystem::copy_options::recursive);
-    auto engine = Engine::open(copy.path());
+    auto engine = StorageEngine::open(copy.path());
     if (!engine) return "no start: " + to_string(engine.error());
     if ((*engine)->boot() <= boot_) return fmt::format("boot {} once more", boot_);
     const auto found = read_all(**engine);

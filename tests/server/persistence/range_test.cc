@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {
@@ -30,7 +30,7 @@ class RangeTest : public ::testing::Test {
     return keys;
   }
   test::TempDir dir_;
-  std::unique_ptr<Engine> engine_ = std::move(*Engine::open(dir_.path()));
+  std::unique_ptr<StorageEngine> engine_ = std::move(*StorageEngine::open(dir_.path()));
 };
 
 TEST_F(RangeTest, OrderAndBounds) {

@@ -12,7 +12,7 @@
 
 #include "common/log.h"
 #include "server/persistence/disk_state.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/disk_model.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/files.h"
@@ -31,7 +31,7 @@ class ReadsGoOn : public ::testing::Test {
 
   void SetUp() override {
     set_log_level(LogLevel::kOff);
-    engine_ = *Engine::open(dir_.path(), {.env = test::env_on(disk_)});
+    engine_ = *StorageEngine::open(dir_.path(), {.env = test::env_on(disk_)});
     ASSERT_TRUE(engine_->claim_boot());
     for (int i = 0; i < kRecords; ++i)
       ASSERT_TRUE(put(i));
@@ -95,7 +95,7 @@ class ReadsGoOn : public ::testing::Test {
   const test::TempDir dir_;
   const std::shared_ptr<DiskModel> disk_ =
       std::make_shared<DiskModel>(dir_.path(), DiskModel::Honesty::kHonest);
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<StorageEngine> engine_;
 };
 
 TEST_F(ReadsGoOn, OnAFullDisk) {
@@ -255,7 +255,7 @@ TEST_F(ReadsGoOn, BesideABackupThatIsCopiedWhenASyncFails) {
   const auto copy = std::make_shared<SlowCopies>(disk_, dir_.path());
   ASSERT_TRUE(engine_->close());
   const std::shared_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(copy);
-  engine_ = *Engine::open(dir_.path(), {.env = env});
+  engine_ = *StorageEngine::open(dir_.path(), {.env = env});
   Status made;
   std::thread backup([&] { made = engine_->checkpoint(out.path() + "/b"); });
   copy->await_begin();
@@ -286,7 +286,7 @@ TEST_F(ReadsGoOn, BesideABackupThatIsCopiedWhenThereIsNoRoomForATable) {
   const auto copy = std::make_shared<SlowCopies>(disk_, dir_.path());
   ASSERT_TRUE(engine_->close());
   const std::shared_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(copy);
-  engine_ = *Engine::open(dir_.path(), {.env = env, .memtable_bytes = 64 << 10});
+  engine_ = *StorageEngine::open(dir_.path(), {.env = env, .memtable_bytes = 64 << 10});
   std::thread backup([&] { (void)engine_->checkpoint(out.path() + "/b"); });
   copy->await_begin();
   disk_->set_fault([](DiskCall, const std::string& path) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/log.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {
@@ -38,7 +38,7 @@ class SlowMachine final : public Clock {
 class OfflineProgress : public ::testing::Test {
  protected:
   OfflineProgress() {
-    auto engine = *Engine::open(data_.path());
+    auto engine = *StorageEngine::open(data_.path());
     EXPECT_TRUE(engine->claim_boot());
     for (std::uint64_t i = 1; i <= kRecords; ++i) {
       const std::string key = fmt::format("key{}", i);
@@ -47,7 +47,7 @@ class OfflineProgress : public ::testing::Test {
     }
     EXPECT_TRUE(engine->write_batch());
     EXPECT_TRUE(engine->close());
-    engine = *Engine::open(data_.path());  // what is in the log goes to a table
+    engine = *StorageEngine::open(data_.path());  // what is in the log goes to a table
     EXPECT_TRUE(engine->close());
     set_event_sink([this](const LogEvent& event) {
       if (event.name == "progress") said_.emplace_back(event.text);

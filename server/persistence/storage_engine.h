@@ -2,7 +2,7 @@
 // and counter flag, value}. It is written in ordered batches, and read by key, by range or as a
 // whole.
 //
-//   RKV_ASSIGN_OR_RETURN(auto engine, Engine::open(data_dir));
+//   RKV_ASSIGN_OR_RETURN(auto engine, StorageEngine::open(data_dir));
 //   RKV_RETURN_IF_ERROR(engine->claim_boot());  // from here on writes may be acknowledged
 //   RKV_RETURN_IF_ERROR(engine->read_from({}, [](const RecordFields& record) { ... }));
 //   engine->add_put(record);
@@ -72,14 +72,14 @@ struct EngineOptions {
   std::uint64_t unix_ms = 0;  // wall clock, stored with the claim; 0: not stored
 };
 
-class Engine final : public Storage {
+class StorageEngine final : public Storage {
  public:
   // Opens the database in `<directory>/db`; creates it if there is none. `directory` must exist.
-  static Result<std::unique_ptr<Engine>> open(const std::string& directory,
-                                              const EngineOptions& options = {});
-  ~Engine() override;  // closes the database; logs a failure to close
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  static Result<std::unique_ptr<StorageEngine>> open(const std::string& directory,
+                                                     const EngineOptions& options = {});
+  ~StorageEngine() override;  // closes the database; logs a failure to close
+  StorageEngine(const StorageEngine&) = delete;
+  StorageEngine& operator=(const StorageEngine&) = delete;
 
   // Boot number of this start: above all that earlier starts claimed.
   std::uint32_t boot() const;
@@ -144,7 +144,7 @@ class Engine final : public Storage {
 
  private:
   class Impl;
-  explicit Engine(std::unique_ptr<Impl> impl);
+  explicit StorageEngine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,4 +1,4 @@
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 
 #include <gtest/gtest.h>
 #include <rocksdb/db.h>
@@ -16,15 +16,15 @@ namespace {
 using test::patterned;
 using test::TempDir;
 
-std::unique_ptr<Engine> open(const TempDir& dir) {
-  auto engine = Engine::open(dir.path());
+std::unique_ptr<StorageEngine> open(const TempDir& dir) {
+  auto engine = StorageEngine::open(dir.path());
   EXPECT_TRUE(engine) << to_string(engine.error());
   return engine ? std::move(*engine) : nullptr;
 }
 
 using Contents = std::map<std::string, std::tuple<std::uint64_t, std::uint64_t, std::string>>;
 
-Contents contents_of(Engine& engine) {
+Contents contents_of(StorageEngine& engine) {
   Contents found;
   const auto read = engine.read_from({}, [&](const RecordFields& record) {
     found[std::string(as_text(record.key))] = {record.version.bits, record.expiry_ms,
@@ -35,12 +35,13 @@ Contents contents_of(Engine& engine) {
   return found;
 }
 
-void put(Engine& engine, std::string_view key, std::string_view value, std::uint64_t version = 1) {
+void put(StorageEngine& engine, std::string_view key, std::string_view value,
+         std::uint64_t version = 1) {
   engine.add_put(
       {.version = {version}, .expiry_ms = 0, .key = as_bytes(key), .value = as_bytes(value)});
 }
 
-TEST(Engine, KeepsWhatWasWritten) {
+TEST(StorageEngine, KeepsWhatWasWritten) {
   const TempDir dir;
   const std::string binary("\0\xFF\n key", 7);
   const auto largest_key = patterned(1, kMaxKeyBytes);
@@ -62,7 +63,7 @@ TEST(Engine, KeepsWhatWasWritten) {
   EXPECT_EQ(contents_of(*engine), want);
 }
 
-TEST(Engine, ABatchThatWasNotWrittenIsNotThere) {
+TEST(StorageEngine, ABatchThatWasNotWrittenIsNotThere) {
   const TempDir dir;
   const auto engine = open(dir);
   put(*engine, "a", "1");
@@ -72,7 +73,7 @@ TEST(Engine, ABatchThatWasNotWrittenIsNotThere) {
   EXPECT_EQ(contents_of(*engine).size(), 1U);
 }
 
-TEST(Engine, BootCounterRisesOnlyWhenClaimed) {
+TEST(StorageEngine, BootCounterRisesOnlyWhenClaimed) {
   const TempDir dir;
   EXPECT_EQ(open(dir)->boot(), 1U);
   EXPECT_EQ(open(dir)->boot(), 1U) << "a start that came to nothing uses no number";
@@ -87,31 +88,31 @@ TEST(Engine, BootCounterRisesOnlyWhenClaimed) {
 }
 
 // The wall clock's number, unless the database knows a higher one.
-TEST(Engine, ABootNumberIsNotBelowTheClocksNorTheClaims) {
+TEST(StorageEngine, ABootNumberIsNotBelowTheClocksNorTheClaims) {
   const TempDir dir;
   {
-    auto engine = *Engine::open(dir.path(), {.least_boot = 70'000});
+    auto engine = *StorageEngine::open(dir.path(), {.least_boot = 70'000});
     EXPECT_EQ(engine->boot(), 70'000U);
     ASSERT_TRUE(engine->claim_boot());
   }
-  EXPECT_EQ((*Engine::open(dir.path(), {.least_boot = 60'000}))->boot(), 70'001U);
-  EXPECT_EQ((*Engine::open(dir.path(), {.least_boot = 80'000}))->boot(), 80'000U);
+  EXPECT_EQ((*StorageEngine::open(dir.path(), {.least_boot = 60'000}))->boot(), 70'001U);
+  EXPECT_EQ((*StorageEngine::open(dir.path(), {.least_boot = 80'000}))->boot(), 80'000U);
 }
 
-TEST(Engine, AStartFindsTheTimeThatTheOneBeforeItNoted) {
+TEST(StorageEngine, AStartFindsTheTimeThatTheOneBeforeItNoted) {
   const TempDir dir;
   {
-    auto engine = *Engine::open(dir.path(), {.unix_ms = 1'795'000'000'000});
+    auto engine = *StorageEngine::open(dir.path(), {.unix_ms = 1'795'000'000'000});
     EXPECT_EQ(engine->earlier_unix_ms(), 0U);
     ASSERT_TRUE(engine->claim_boot());
   }
   // Not that of a start that came to nothing.
-  ASSERT_TRUE(Engine::open(dir.path(), {.unix_ms = 1'799'000'000'000}));
-  EXPECT_EQ((*Engine::open(dir.path()))->earlier_unix_ms(), 1'795'000'000'000U);
+  ASSERT_TRUE(StorageEngine::open(dir.path(), {.unix_ms = 1'799'000'000'000}));
+  EXPECT_EQ((*StorageEngine::open(dir.path()))->earlier_unix_ms(), 1'795'000'000'000U);
 }
 
 // A sequence that counts on into the next boot number takes that one from later starts.
-TEST(Engine, ALongSequenceClaimsTheNumbersThatItCountsInto) {
+TEST(StorageEngine, ALongSequenceClaimsTheNumbersThatItCountsInto) {
   const TempDir dir;
   {
     const auto engine = open(dir);
@@ -130,7 +131,7 @@ TEST(Engine, ALongSequenceClaimsTheNumbersThatItCountsInto) {
   EXPECT_GT(Version::of(open(dir)->boot(), 0), highest);
 }
 
-TEST(Engine, AVisitorEndsTheIteration) {
+TEST(StorageEngine, AVisitorEndsTheIteration) {
   const TempDir dir;
   const auto engine = open(dir);
   for (const char* key : {"a", "b", "c"})
@@ -142,10 +143,10 @@ TEST(Engine, AVisitorEndsTheIteration) {
   EXPECT_EQ(seen, 2);
 }
 
-TEST(Engine, ASecondOneOnTheSameDirectoryIsRefused) {
+TEST(StorageEngine, ASecondOneOnTheSameDirectoryIsRefused) {
   const TempDir dir;
   const auto engine = open(dir);
-  const auto second = Engine::open(dir.path());
+  const auto second = StorageEngine::open(dir.path());
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kConflict) << to_string(second.error());
 }
@@ -165,17 +166,17 @@ void make_foreign(const std::string& path, bool own_family, const std::string& k
   ASSERT_TRUE(db->Put({}, key, "value").ok());
 }
 
-TEST(Engine, LeavesTheDatabaseOfAnotherProgramAlone) {
+TEST(StorageEngine, LeavesTheDatabaseOfAnotherProgramAlone) {
   for (const bool own_family : {false, true}) {
     const TempDir dir;
     make_foreign(dir.file("db"), own_family, "key");
-    const auto engine = Engine::open(dir.path());
+    const auto engine = StorageEngine::open(dir.path());
     ASSERT_FALSE(engine);
     EXPECT_EQ(engine.error().code, Code::kConflict) << to_string(engine.error());
   }
 }
 
-TEST(Engine, RefusesAnotherFormat) {
+TEST(StorageEngine, RefusesAnotherFormat) {
   const TempDir dir;
   ASSERT_NE(open(dir), nullptr);
   {
@@ -188,12 +189,12 @@ TEST(Engine, RefusesAnotherFormat) {
     for (auto* handle : handles)
       ASSERT_TRUE(db->DestroyColumnFamilyHandle(handle).ok());
   }
-  const auto engine = Engine::open(dir.path());
+  const auto engine = StorageEngine::open(dir.path());
   ASSERT_FALSE(engine);
   EXPECT_EQ(engine.error().code, Code::kVersionMismatch);
 }
 
-TEST(Engine, ARecordThatIsNotOursIsCorruption) {
+TEST(StorageEngine, ARecordThatIsNotOursIsCorruption) {
   const TempDir dir;
   ASSERT_NE(open(dir), nullptr);
   {
@@ -212,7 +213,7 @@ TEST(Engine, ARecordThatIsNotOursIsCorruption) {
   EXPECT_EQ(read.error().code, Code::kCorrupt);
 }
 
-TEST(Engine, DamageIsReportedWithWhatToDo) {
+TEST(StorageEngine, DamageIsReportedWithWhatToDo) {
   const TempDir dir;
   {
     const auto engine = open(dir);
@@ -223,15 +224,15 @@ TEST(Engine, DamageIsReportedWithWhatToDo) {
     if (!file.path().filename().string().starts_with("MANIFEST")) continue;
     std::ofstream(file.path(), std::ios::binary | std::ios::trunc) << "not a manifest at all";
   }
-  const auto engine = Engine::open(dir.path());
+  const auto engine = StorageEngine::open(dir.path());
   ASSERT_FALSE(engine);
   EXPECT_EQ(engine.error().code, Code::kCorrupt) << to_string(engine.error());
 }
 
-TEST(Engine, ADirectoryThatCannotBeMadeIsAnError) {
+TEST(StorageEngine, ADirectoryThatCannotBeMadeIsAnError) {
   const TempDir dir;
   std::ofstream(dir.file("db")) << "a file where the database belongs";
-  const auto engine = Engine::open(dir.path());
+  const auto engine = StorageEngine::open(dir.path());
   ASSERT_FALSE(engine);
   EXPECT_EQ(engine.error().code, Code::kIo) << to_string(engine.error());
 }

@@ -1,7 +1,8 @@
-// Implementation of Engine, shared by its sources: engine.cc (batches, reads), engine_start.cc
-// (opening, metadata) and engine_recovery.cc (recovery after a disk failure, copies).
+// Implementation of StorageEngine, shared by its sources: storage_engine.cc (batches, reads),
+// storage_engine_start.cc (opening, metadata) and storage_engine_recovery.cc (recovery after a disk
+// failure, copies).
 //
-// Thread safety: as Engine's.
+// Thread safety: as StorageEngine's.
 #pragma once
 
 #include <rocksdb/db.h>
@@ -18,7 +19,7 @@
 
 #include "common/mutex.h"
 #include "server/persistence/database.h"
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 #include "server/persistence/wal/log_chain.h"
 #include "server/persistence/wal/log_files.h"
 
@@ -37,7 +38,7 @@ inline Status disk_has_failed() {
   return fail(Code::kIo, "the disk of the data directory has failed");
 }
 
-class Engine::Impl {
+class StorageEngine::Impl {
  public:
   Impl(std::string path, const EngineOptions& options)
       : path_(std::move(path)),

@@ -6,7 +6,7 @@
 
 #include "common/log.h"
 #include "common/random.h"
-#include "server/persistence/engine_impl.h"
+#include "server/persistence/storage_engine_impl.h"
 
 namespace rkv::server {
 
@@ -22,11 +22,11 @@ using database::slice;
 
 // Checks the logs. Must run before anything changes: opening the database replays the log up to the
 // damage and drops the rest permanently.
-Status Engine::Impl::look_at_logs(LogsFound* found) {
+Status StorageEngine::Impl::look_at_logs(LogsFound* found) {
   return check("check the logs", check_logs(options_, path_, found));
 }
 
-Status Engine::Impl::check_log(bool accept_damage) {
+Status StorageEngine::Impl::check_log(bool accept_damage) {
   LogsFound found;
   RKV_RETURN_IF_ERROR(look_at_logs(&found));
   if (!found.damaged && found.torn_bytes != 0) {
@@ -47,7 +47,7 @@ Status Engine::Impl::check_log(bool accept_damage) {
 }
 
 // Makes the logs end at `end` permanently, by opening the database with cut logs.
-Status Engine::Impl::drop_behind(const LogPosition& end) {
+Status StorageEngine::Impl::drop_behind(const LogPosition& end) {
   EnvWithFiles cut(env_, std::make_shared<CutLogs>(files_, end));
   options_.env = &cut;
   Status dropped = open();
@@ -60,7 +60,7 @@ Status Engine::Impl::drop_behind(const LogPosition& end) {
   return {};
 }
 
-Status Engine::Impl::open() {
+Status StorageEngine::Impl::open() {
   chain_ = std::make_unique<LogChain>(env_);  // CHAIN-1
   options_.wal_filter = chain_.get();
   const std::vector<rocksdb::ColumnFamilyDescriptor> families = {
@@ -75,7 +75,8 @@ Status Engine::Impl::open() {
   return {};
 }
 
-void Engine::Impl::take(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles) {
+void StorageEngine::Impl::take(rocksdb::DB* db,
+                               const std::vector<rocksdb::ColumnFamilyHandle*>& handles) {
   db_.reset(db);
   data_ = handles[0];
   meta_ = handles[1];
@@ -84,7 +85,7 @@ void Engine::Impl::take(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamily
 }
 
 // Syncs the directory's entry in its parent; RocksDB syncs only the content of its directory.
-Status Engine::Impl::sync_name() {
+Status StorageEngine::Impl::sync_name() {
   const std::string above = std::filesystem::path(path_).parent_path();
   return check("sync its name", guarded([&]() -> rocksdb::Status {
                  std::unique_ptr<rocksdb::FSDirectory> directory;
@@ -94,13 +95,13 @@ Status Engine::Impl::sync_name() {
                }));
 }
 
-Status Engine::Impl::close() {
+Status StorageEngine::Impl::close() {
   const MutexLock pass(writer_turnstile_);
   const WriterLock alone(db_mutex_);
   return close_locked();
 }
 
-Status Engine::Impl::close_locked() {
+Status StorageEngine::Impl::close_locked() {
   if (db_ == nullptr) return {};
   const auto closed = guarded([&] {
     (void)db_->DestroyColumnFamilyHandle(data_);
@@ -112,7 +113,7 @@ Status Engine::Impl::close_locked() {
   return check("close", closed);
 }
 
-Result<bool> Engine::Impl::data_is_empty() {
+Result<bool> StorageEngine::Impl::data_is_empty() {
   const std::unique_ptr<rocksdb::Iterator> at(db_->NewIterator({}, data_));
   at->SeekToFirst();
   RKV_RETURN_IF_ERROR(check("look for records", at->status()));
@@ -120,7 +121,7 @@ Result<bool> Engine::Impl::data_is_empty() {
 }
 
 // Initializes a new database, or one whose creation a crash interrupted.
-Status Engine::Impl::initialise() {
+Status StorageEngine::Impl::initialise() {
   RKV_ASSIGN_OR_RETURN(const bool empty, data_is_empty());
   if (!empty) {
     return fail(
@@ -137,13 +138,13 @@ Status Engine::Impl::initialise() {
 // Both numbers are drawn once for the life of the data. The hash seed decides how full the index's
 // pairs of groups are; with the same seed, what fitted into a memory fits again. The mark is
 // flushed to a table before the first batch, so that a check of damaged logs finds it there.
-Status Engine::Impl::read_drawn() {
+Status StorageEngine::Impl::read_drawn() {
   RKV_ASSIGN_OR_RETURN(hash_seed_, read_or_draw(kHashSeedKey));
   RKV_ASSIGN_OR_RETURN(mark_, read_or_draw(kMarkKey));
   return check("flush the drawn numbers", guarded([&] { return db_->Flush({}, meta_); }));
 }
 
-Result<std::uint64_t> Engine::Impl::read_or_draw(const char* key) {
+Result<std::uint64_t> StorageEngine::Impl::read_or_draw(const char* key) {
   std::string bytes;
   const auto found = guarded([&] { return db_->Get({}, meta_, key, &bytes); });
   if (found.IsNotFound()) return draw(key);
@@ -152,7 +153,7 @@ Result<std::uint64_t> Engine::Impl::read_or_draw(const char* key) {
   return load_le<std::uint64_t>(as_bytes(bytes).data());
 }
 
-Result<std::uint64_t> Engine::Impl::draw(const char* key) {
+Result<std::uint64_t> StorageEngine::Impl::draw(const char* key) {
   const std::uint64_t number = random_from_kernel();
   std::array<std::byte, 8> bytes{};
   store_le(bytes.data(), number);
@@ -160,7 +161,7 @@ Result<std::uint64_t> Engine::Impl::draw(const char* key) {
   return number;
 }
 
-Status Engine::Impl::put_meta(const char* what, const char* key, Bytes value) {
+Status StorageEngine::Impl::put_meta(const char* what, const char* key, Bytes value) {
   rocksdb::WriteOptions synced;
   synced.sync = true;
   const auto put = guarded([&] { return db_->Put(synced, meta_, key, slice(value)); });
@@ -168,7 +169,7 @@ Status Engine::Impl::put_meta(const char* what, const char* key, Bytes value) {
   return check(what, files_->failure());  // RocksDB does not report it (LOGF-2)
 }
 
-Status Engine::Impl::read_meta() {
+Status StorageEngine::Impl::read_meta() {
   std::string format;
   const auto found = guarded([&] { return db_->Get({}, meta_, kFormatKey, &format); });
   if (found.IsNotFound()) return initialise();
@@ -190,7 +191,7 @@ Status Engine::Impl::read_meta() {
   return begin_behind(load_le<std::uint32_t>(as_bytes(boot).data()));
 }
 
-Status Engine::Impl::begin_behind(std::uint32_t claimed) {
+Status StorageEngine::Impl::begin_behind(std::uint32_t claimed) {
   claimed_boot_ = claimed;
   if (claimed == std::numeric_limits<std::uint32_t>::max()) {
     return fail(Code::kUnsupported,
@@ -201,7 +202,7 @@ Status Engine::Impl::begin_behind(std::uint32_t claimed) {
   return {};
 }
 
-Status Engine::Impl::claim_boot() {
+Status StorageEngine::Impl::claim_boot() {
   RKV_RETURN_IF_ERROR(write_boot(boot_));
   if (unix_ms_ == 0) return {};
   std::array<std::byte, 8> time{};
@@ -210,7 +211,7 @@ Status Engine::Impl::claim_boot() {
 }
 
 // Claims one number more than needed, so that the next claim is far away.
-Status Engine::Impl::claim_through(std::uint64_t sequence) {
+Status StorageEngine::Impl::claim_through(std::uint64_t sequence) {
   const std::uint64_t last = Version::of(boot_, sequence).boot();
   if (last < boot_) return fail(Code::kUnsupported, "there are no version numbers left");
   if (last <= claimed_boot_) return {};
@@ -218,7 +219,7 @@ Status Engine::Impl::claim_through(std::uint64_t sequence) {
       std::min<std::uint64_t>(last + 1, std::numeric_limits<std::uint32_t>::max())));
 }
 
-Status Engine::Impl::write_boot(std::uint32_t number) {
+Status StorageEngine::Impl::write_boot(std::uint32_t number) {
   std::array<std::byte, 4> boot{};
   store_le(boot.data(), number);
   RKV_RETURN_IF_ERROR(put_meta("claim a boot number", kBootKey, boot));
@@ -227,7 +228,7 @@ Status Engine::Impl::write_boot(std::uint32_t number) {
 }
 
 // Skips kSkippedBoots numbers, so that claims unknown here are not repeated.
-Status Engine::Impl::write_skip() {
+Status StorageEngine::Impl::write_skip() {
   if (claimed_boot_ >= std::numeric_limits<std::uint32_t>::max() - kSkippedBoots) {
     return fail(Code::kUnsupported,
                 "it has too few version numbers left to be restored: start a server on it as it "
@@ -237,7 +238,7 @@ Status Engine::Impl::write_skip() {
   return begin_behind(claimed_boot_);
 }
 
-Status Engine::Impl::skip_boots() {
+Status StorageEngine::Impl::skip_boots() {
   RKV_RETURN_IF_ERROR(write_skip());
   // The server that was backed up continues to write logs with the numbers that this database will
   // use, so stamps need a new mark.

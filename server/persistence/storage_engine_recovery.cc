@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "common/log.h"
-#include "server/persistence/engine_impl.h"
+#include "server/persistence/storage_engine_impl.h"
 
 namespace rkv::server {
 
@@ -22,7 +22,7 @@ DirectoryIdentity identity_of(const std::string& path) {
 
 // Checks the logs while the server runs. Their unsynced part may be torn; it is written again.
 // Damage is never accepted here, because the lost writes may still be in memory.
-Status Engine::Impl::check_log_again() {
+Status StorageEngine::Impl::check_log_again() {
   constexpr const char* kLost =
       "a write-ahead log was damaged, and synced writes are lost with it: save the records in "
       "memory that are needed by kvclient dump --keys, stop the server, then restore a backup by "
@@ -38,7 +38,7 @@ Status Engine::Impl::check_log_again() {
 }
 
 // Opens the database for reading only. Changes nothing on disk: the logs are replayed into memory.
-Status Engine::Impl::open_to_read() {
+Status StorageEngine::Impl::open_to_read() {
   chain_ = std::make_unique<LogChain>(env_);  // CHAIN-1
   rocksdb::Options reading = options_;
   reading.create_if_missing = false;
@@ -59,13 +59,13 @@ Status Engine::Impl::open_to_read() {
   return {};
 }
 
-std::string Engine::Impl::current_log() const {
+std::string StorageEngine::Impl::current_log() const {
   const std::uint64_t number = files_->end().log;
   return number == 0 ? std::string() : fmt::format("{}/{:06}.log", path_, number);
 }
 
 // A directory that was removed under the server still accepts writes and syncs, so check for it.
-Status Engine::Impl::check_home() {
+Status StorageEngine::Impl::check_home() {
   constexpr const char* kMissing =
       "the data directory is missing or was replaced: put it back, or stop the server and start it "
       "on a backup";
@@ -79,7 +79,7 @@ Status Engine::Impl::check_home() {
 // Resume() suffices when RocksDB failed to write a table. After a failed log write or sync, the log
 // is not written again (LOGF-3) and RocksDB's threads must not close and sync it. The database is
 // then reopened, as after a fatal error such as a failed write to RocksDB's list of files.
-Status Engine::Impl::recover() {
+Status StorageEngine::Impl::recover() {
   const bool logs_are_well = files_->failure().ok() && !log_errors_->seen();
   if (db_ != nullptr && !reads_only_ && logs_are_well && check_home() &&
       guarded([&] { return db_->Resume(); }).ok()) {
@@ -102,7 +102,7 @@ Status Engine::Impl::recover() {
 
 // Runs while the database is still open. RocksDB's threads pause, so that they remove no file
 // during the check of the logs.
-Status Engine::Impl::may_reopen() {
+Status StorageEngine::Impl::may_reopen() {
   RKV_RETURN_IF_ERROR(check_home());
   RKV_RETURN_IF_ERROR(try_to_write());
   const bool pauses = db_ != nullptr && guarded([&] { return db_->PauseBackgroundWork(); }).ok();
@@ -141,12 +141,12 @@ rocksdb::Status write_as_logs(rocksdb::FileSystem& files, const std::string& pat
 
 // Opening replays the logs into tables, which may become as large as the logs. RocksDB removes a
 // file with the name of this probe at a start.
-Status Engine::Impl::try_to_write() {
+Status StorageEngine::Impl::try_to_write() {
   return check("try to write",
                guarded([&] { return write_as_logs(*options_.env->GetFileSystem(), path_); }));
 }
 
-Status Engine::Impl::reopen() {
+Status StorageEngine::Impl::reopen() {
   const MutexLock pass(writer_turnstile_);
   const WriterLock alone(db_mutex_);
   reopened_.fetch_add(1);
@@ -164,7 +164,7 @@ Status Engine::Impl::reopen() {
 
 // DISK-5. A copy may take hours. Writes to its files fail from now on, and no copy begins before
 // allow_copies().
-Status Engine::Impl::end_copies() {
+Status StorageEngine::Impl::end_copies() {
   constexpr auto kPatience = std::chrono::seconds(1);
   const auto end = std::chrono::steady_clock::now() + kPatience;
   const MutexLock lock(copies_mutex_);
@@ -176,7 +176,7 @@ Status Engine::Impl::end_copies() {
   return fail(Code::kIo, "the disk has failed, and a backup has not ended yet");
 }
 
-void Engine::Impl::allow_copies() {
+void StorageEngine::Impl::allow_copies() {
   const MutexLock lock(copies_mutex_);
   recovering_ = false;
   files_->allow_copies();
@@ -184,7 +184,7 @@ void Engine::Impl::allow_copies() {
 
 // After check() has seen damage there are no compactions: each compaction that meets a damaged
 // table makes the database refuse writes.
-Status Engine::Impl::check_whole() {
+Status StorageEngine::Impl::check_whole() {
   RKV_RETURN_IF_ERROR(check("read back", guarded([&] { return db_->VerifyChecksum(); })));
   options_.disable_auto_compactions = false;
   return check("compact again", guarded([&] { return db_->EnableAutoCompaction({data_, meta_}); }));
@@ -192,7 +192,7 @@ Status Engine::Impl::check_whole() {
 
 // The database is not closed while copies_ counts a copy. recover() waits for the count without
 // holding writer_turnstile_, so readers are not blocked.
-Status Engine::Impl::checkpoint(const std::string& target) {
+Status StorageEngine::Impl::checkpoint(const std::string& target) {
   {
     const MutexLock lock(copies_mutex_);
     if (recovering_) return disk_has_failed();

@@ -1,11 +1,11 @@
-#include "server/persistence/engine.h"
+#include "server/persistence/storage_engine.h"
 
 #include <array>
 #include <utility>
 
 #include "common/check.h"
 #include "common/log.h"
-#include "server/persistence/engine_impl.h"
+#include "server/persistence/storage_engine_impl.h"
 #include "server/persistence/wal/log_stamp.h"
 
 namespace rkv::server {
@@ -15,7 +15,7 @@ using database::kValueHeaderBytes;
 using database::slice;
 using database::to_error;
 
-Status Engine::Impl::check(const char* what, const rocksdb::Status& status) {
+Status StorageEngine::Impl::check(const char* what, const rocksdb::Status& status) {
   if (status.ok()) return {};
   const std::string text = status.ToString();
   const Error error = to_error(status, text);
@@ -26,7 +26,7 @@ Status Engine::Impl::check(const char* what, const rocksdb::Status& status) {
   return std::unexpected(error);
 }
 
-Status Engine::Impl::write_batch() {
+Status StorageEngine::Impl::write_batch() {
   if (batch_.Count() == 0) {
     incomplete_.store(false, std::memory_order_release);
     return {};
@@ -39,7 +39,7 @@ Status Engine::Impl::write_batch() {
   return {};
 }
 
-Status Engine::Impl::sync() {
+Status StorageEngine::Impl::sync() {
   const LogPosition written = files_->end();  // no concurrent writes (LOGF-5)
   RKV_RETURN_IF_ERROR(check("sync", guarded([&] { return db_->FlushWAL(true); })));
   RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // LOGF-2
@@ -49,11 +49,11 @@ Status Engine::Impl::sync() {
   return {};
 }
 
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Engine::~Engine() = default;
+StorageEngine::StorageEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StorageEngine::~StorageEngine() = default;
 
-Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory,
-                                             const EngineOptions& options) {
+Result<std::unique_ptr<StorageEngine>> StorageEngine::open(const std::string& directory,
+                                                           const EngineOptions& options) {
   auto impl = std::make_unique<Impl>(directory + kDatabaseDirectory, options);
   RKV_RETURN_IF_ERROR(database::check_families(impl->options_, impl->path_));  // DISK-3
   RKV_RETURN_IF_ERROR(impl->check_log(options.accept_damaged_log));
@@ -69,41 +69,41 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& directory,
   RKV_RETURN_IF_ERROR(impl->read_meta());
   // The last claim may have been behind the damage.
   if (impl->dropped_) RKV_RETURN_IF_ERROR(impl->write_skip());
-  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+  return std::unique_ptr<StorageEngine>(new StorageEngine(std::move(impl)));
 }
 
-std::uint32_t Engine::boot() const {
+std::uint32_t StorageEngine::boot() const {
   return impl_->boot_;
 }
-std::uint64_t Engine::earlier_unix_ms() const {
+std::uint64_t StorageEngine::earlier_unix_ms() const {
   return impl_->earlier_unix_ms_;
 }
-std::uint64_t Engine::hash_seed() const {
+std::uint64_t StorageEngine::hash_seed() const {
   return impl_->hash_seed_;
 }
-Status Engine::claim_boot() {
+Status StorageEngine::claim_boot() {
   return impl_->claim_boot();
 }
-Status Engine::claim_through(std::uint64_t sequence) {
+Status StorageEngine::claim_through(std::uint64_t sequence) {
   return impl_->claim_through(sequence);
 }
 
-Status Engine::read(Bytes key, const Visitor& visit) const {
+Status StorageEngine::read(Bytes key, const Visitor& visit) const {
   const auto lock = impl_->shared();
   return impl_->db_ ? database::read(impl_->records(), key, visit) : disk_has_failed();
 }
-Status Engine::read_from(Bytes first, const RangeVisitor& visit) const {
+Status StorageEngine::read_from(Bytes first, const RangeVisitor& visit) const {
   const auto lock = impl_->shared();
   return impl_->db_ ? database::read_from(impl_->records(), first, visit) : disk_has_failed();
 }
-std::uint64_t Engine::reopened() const {
+std::uint64_t StorageEngine::reopened() const {
   return impl_->reopened_.load();
 }
-std::uint64_t Engine::damaged_reads() const {
+std::uint64_t StorageEngine::damaged_reads() const {
   return impl_->read_errors_.damaged();
 }
 
-std::uint64_t Engine::estimated_records() const {
+std::uint64_t StorageEngine::estimated_records() const {
   std::uint64_t records = 0;
   const auto lock = impl_->shared();
   if (impl_->db_ == nullptr) return 0;
@@ -111,7 +111,7 @@ std::uint64_t Engine::estimated_records() const {
   return records;
 }
 
-void Engine::add_put(const RecordFields& record) {
+void StorageEngine::add_put(const RecordFields& record) {
   std::array<std::byte, kValueHeaderBytes> header{};
   store_le(header.data(), record.version.bits);
   store_le(header.data() + 8, record_traits(record));
@@ -124,43 +124,43 @@ void Engine::add_put(const RecordFields& record) {
   RKV_CHECK(added.ok(), "a batch refused a record within the limits");
 }
 
-void Engine::add_remove(Bytes key) {
+void StorageEngine::add_remove(Bytes key) {
   const auto added = guarded([&] { return impl_->batch_.Delete(impl_->data_, slice(key)); });
   RKV_CHECK(added.ok(), "a batch refused a key within the limits");
 }
 
-Status Engine::write_batch() {
+Status StorageEngine::write_batch() {
   return impl_->write_batch();
 }
-void Engine::clear_batch() {
+void StorageEngine::clear_batch() {
   impl_->batch_.Clear();
 }
-Status Engine::sync() {
+Status StorageEngine::sync() {
   return impl_->sync();
 }
-Status Engine::recover() {
+Status StorageEngine::recover() {
   return impl_->recover();
 }
-Status Engine::check_whole() {
+Status StorageEngine::check_whole() {
   return impl_->check_whole();
 }
-Status Engine::checkpoint(const std::string& target) {
+Status StorageEngine::checkpoint(const std::string& target) {
   return impl_->checkpoint(target);
 }
-void Engine::stop_checkpoints() {
+void StorageEngine::stop_checkpoints() {
   impl_->files_->stop_copies();
 }
-Status Engine::read_range(const KeyRange& range, const RangeVisitor& visit) const {
+Status StorageEngine::read_range(const KeyRange& range, const RangeVisitor& visit) const {
   const auto lock = impl_->shared();
   if (impl_->db_ == nullptr || impl_->incomplete_.load(std::memory_order_acquire)) {
     return disk_has_failed();
   }
   return database::read_range(impl_->records(), range, visit);
 }
-Status Engine::skip_boots() {
+Status StorageEngine::skip_boots() {
   return impl_->skip_boots();
 }
-Status Engine::close() {
+Status StorageEngine::close() {
   return impl_->close();
 }
 
