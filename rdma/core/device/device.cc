@@ -31,7 +31,8 @@ std::shared_ptr<ibv_device*> device_list(int* count) {
 
 // Whether a null list means that rdma-core was not found at run time (rdma/core/linkage), which
 // differs from having no devices.
-bool is_without_rdma_core(const void* list) {
+template <class List>
+bool is_without_rdma_core(const List& list) {
   return list == nullptr && errno == ELIBACC;
 }
 
@@ -139,7 +140,7 @@ Result<std::vector<DeviceInfo>> list_devices() {
 Result<Device> Device::open(std::string_view name) {
   int count = 0;
   const auto list = device_list(&count);
-  if (is_without_rdma_core(list.get())) return verb_error("ibv_get_device_list", ELIBACC);
+  if (is_without_rdma_core(list)) return verb_error("ibv_get_device_list", ELIBACC);
   for (int i = 0; i < count; ++i) {
     if (name != ibv_get_device_name(list.get()[i])) continue;
     RKV_ASSIGN_OR_RETURN(auto context, open_context(list.get()[i]));
@@ -152,7 +153,7 @@ Result<Device> Device::open(std::string_view name) {
 Result<Device> Device::open_first_active() {
   int count = 0;
   const auto list = device_list(&count);
-  if (is_without_rdma_core(list.get())) return verb_error("ibv_get_device_list", ELIBACC);
+  if (is_without_rdma_core(list)) return verb_error("ibv_get_device_list", ELIBACC);
   std::optional<Error> refused;
   for (int i = 0; i < count; ++i) {
     auto context = open_context(list.get()[i]);
@@ -173,7 +174,7 @@ Result<Device> Device::of_connection_manager(std::string_view name) {
     void operator()(ibv_context** contexts) const { rdma_free_devices(contexts); }
   };
   std::unique_ptr<ibv_context*, FreeDevices> list(rdma_get_devices(&count));
-  if (is_without_rdma_core(list.get())) return verb_error("rdma_get_devices", ELIBACC);
+  if (is_without_rdma_core(list)) return verb_error("rdma_get_devices", ELIBACC);
   for (int i = 0; i < count; ++i) {
     const Device device = borrow(list.get()[i]);
     if (name.empty() ? !has_active_port(device) : device.name() != name) continue;

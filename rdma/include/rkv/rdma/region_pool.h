@@ -100,6 +100,7 @@ class RKV_EXPORT RegionPiece {
 class TakenPiece : public std::optional<RegionPiece> {
  public:
   using std::optional<RegionPiece>::optional;
+  // NOLINTNEXTLINE(google-explicit-constructor): as std::optional's
   TakenPiece(RegionPiece&& piece) noexcept : std::optional<RegionPiece>(std::move(piece)) {}
 
   RegionPiece* operator->() & { return &**this; }
