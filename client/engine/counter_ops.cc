@@ -8,7 +8,6 @@
 #include "client/engine/counter_ops.h"
 
 #include <algorithm>
-#include <bitset>
 
 namespace rkv::client {
 
@@ -44,17 +43,16 @@ std::int64_t number_in(const Response& response) {
 }  // namespace
 
 CounterOps::CounterOps(Session& session, Connector& connector, Requester& requester, Getter& getter)
-    : session_(session), connector_(connector), requester_(requester), getter_(getter) {
+    : session_(session),
+      connector_(connector),
+      requester_(requester),
+      getter_(getter),
+      packed_adds_(session, connector, requester) {
   atomics_.reserve(kAtomicsAtOnce);
+  collected_.reserve(kAtomicsAtOnce);
 }
 
 // ------------------------------------------------------------------------------- by requests
-
-Counter CounterOps::counter_in(const Response& response) const {
-  return {.number = number_in(response),
-          .version = response.version.bits,
-          .durability = session_.durability_of(response)};
-}
 
 Result<Counter> CounterOps::add(Bytes key, std::int64_t summand, const Deadline& deadline,
                                 Durability durability) {
@@ -63,7 +61,7 @@ Result<Counter> CounterOps::add(Bytes key, std::int64_t summand, const Deadline&
   const auto reply = requester_.write(
       {.opcode = Opcode::kAdd, .durability = durability, .key = key, .value = bytes}, deadline);
   if (!reply) return std::unexpected(reply.error());
-  return counter_in(reply->response());
+  return session_.counter_in(reply->response());
 }
 
 Result<CounterSwap> CounterOps::swap(Bytes key, std::int64_t expected, std::int64_t desired,
@@ -232,7 +230,9 @@ void CounterOps::multi_add(std::span<const CounterAddition> additions, const Dea
                            std::span<Result<Counter>> results) {
   while (!additions.empty()) {
     const std::size_t count = std::min(additions.size(), kAtomicsAtOnce);
-    add_some(additions.first(count), deadline, results.first(count));
+    add_some({.additions = additions.first(count),
+              .results = results.first(count),
+              .deadline = deadline});
     additions = additions.subspan(count);
     results = results.subspan(count);
   }
@@ -240,46 +240,86 @@ void CounterOps::multi_add(std::span<const CounterAddition> additions, const Dea
 
 // All counters are bound first and checked once more, since binding one may reconnect to another
 // epoch.
-void CounterOps::add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
-                          std::span<Result<Counter>> results) {
-  std::bitset<kAtomicsAtOnce> settled;
-  for (std::size_t i = 0; i < additions.size(); ++i) {
-    const auto bound = bind(*additions[i].counter, true, deadline);
+void CounterOps::add_some(const PackedAdds::Call& call) {
+  Settled settled;
+  bind_all(call, settled);
+  add_in_cells(call, settled);
+  add_rest(call, settled);
+}
+
+void CounterOps::bind_all(const PackedAdds::Call& call, Settled& settled) {
+  connector_.check_link();
+  for (std::size_t i = 0; i < call.additions.size(); ++i) {
+    OneSidedCounter& counter = *call.additions[i].counter;
+    if (is_bound(counter)) continue;
+    const auto bound = bind(counter, true, call.deadline);
     if (bound) continue;
     // The counter may have been created: not sent again. For the others add() finds the error.
     settled[i] = bound.error().write == WriteOutcome::kMayHaveHappened;
-    if (settled[i]) results[i] = std::unexpected(bound.error());
-    break;
+    if (settled[i]) call.results[i] = std::unexpected(bound.error());
+    return;
   }
+}
+
+void CounterOps::add_in_cells(const PackedAdds::Call& call, Settled& settled) {
   atomics_.clear();
-  for (const CounterAddition& one : additions) {
-    const bool goes =
-        is_bound(*one.counter) && one.counter->is_one_sided() && fits_addition(one.summand);
-    if (!goes || settled[static_cast<std::size_t>(&one - additions.data())]) continue;
-    atomics_.push_back(atomic_on(*one.counter, static_cast<std::size_t>(&one - additions.data())));
+  for (std::size_t i = 0; i < call.additions.size(); ++i) {
+    const CounterAddition& one = call.additions[i];
+    if (settled[i] || goes_by_request(one) || !is_bound(*one.counter)) continue;
+    atomics_.push_back(atomic_on(*one.counter, i));
     atomics_.back().compare_or_add = static_cast<std::uint64_t>(one.summand);
-    atomics_.back().context = static_cast<std::uint64_t>(&one - additions.data());
+    atomics_.back().context = i;
   }
-  const Link::Atomics done = session_.link.run_atomics(atomics_, deadline);
+  const Link::Atomics done = session_.link.run_atomics(atomics_, call.deadline);
   session_.stats.atomics += done.posted;
   for (std::size_t place = 0; place < done.posted; ++place) {
     const std::size_t index = atomics_[place].context;
+    const CounterAddition& one = call.additions[index];
     const auto number = place < done.landed ? cell_number(told(index)) : std::nullopt;
     if (number) {
       session_.acknowledged.change_of_cell(session_.map.epoch());
-      results[index] = Counter{.number = *number + additions[index].summand};
+      call.results[index] = Counter{.number = *number + one.summand};
     } else if (place < done.landed) {
-      unbind(*additions[index].counter);  // sealed
+      unbind(*one.counter);  // sealed
       continue;
     } else {
-      results[index] = std::unexpected(lost(done.ended, true));
+      call.results[index] = std::unexpected(lost(done.ended, true));
     }
     settled.set(index);
   }
-  for (std::size_t i = 0; i < additions.size(); ++i) {
+}
+
+bool CounterOps::goes_by_request(const CounterAddition& addition) const {
+  if (!fits_addition(addition.summand)) return true;
+  return is_bound(*addition.counter) && !addition.counter->is_one_sided();
+}
+
+// Additions by requests are collected for packs. One that add() has to bind first is not put behind
+// later ones.
+void CounterOps::add_rest(const PackedAdds::Call& call, const Settled& settled) {
+  for (std::size_t i = 0; i < call.additions.size(); ++i) {
+    const CounterAddition& one = call.additions[i];
     if (settled[i]) continue;
-    results[i] = add(*additions[i].counter, additions[i].summand, deadline, Durability::kDefault);
+    if (goes_by_request(one)) {
+      collected_.push_back(i);
+      continue;
+    }
+    add_collected(call);
+    call.results[i] = add(*one.counter, one.summand, call.deadline, Durability::kDefault);
   }
+  add_collected(call);
+}
+
+void CounterOps::add_collected(const PackedAdds::Call& call) {
+  for (PackedAdds::Indices left = collected_; !left.empty();) {
+    const PackedAdds::Sent sent = packed_adds_.send(call, left);
+    for (const std::size_t index : sent.alone) {
+      const CounterAddition& one = call.additions[index];
+      call.results[index] = add(*one.counter, one.summand, call.deadline, Durability::kDefault);
+    }
+    left = left.subspan(sent.taken);
+  }
+  collected_.clear();
 }
 
 }  // namespace rkv::client

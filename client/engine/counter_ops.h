@@ -2,11 +2,15 @@
 //
 // Invariants:
 //  CTR-1  A change that was sent and not answered may have happened. It is reported, never
-//      repeated.
+//      repeated. The additions of a pack are sent with it, and answered when each has its result in
+//      an answer that fits the pack. An addition whose result says that it was not made is sent
+//      again.
 //
 // Thread safety: none. Every call blocks until its deadline at most.
 #pragma once
 
+#include <bitset>
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -14,6 +18,7 @@
 
 #include "client/engine/connector.h"
 #include "client/engine/getter.h"
+#include "client/engine/packed_adds.h"
 #include "client/engine/requester.h"
 #include "client/engine/session.h"
 #include "rkv/values.h"
@@ -45,7 +50,6 @@ class CounterOps {
   static constexpr std::size_t kAtomicsAtOnce = 512;
   // Returns true if it is known, and still true, which cell the counter has or that it has none.
   bool is_bound(const OneSidedCounter& counter) const;
-  Counter counter_in(const Response& response) const;
   Result<Reply> ask_for_cell(Bytes key, bool create, const Deadline& deadline);
   // Makes is_bound() true; connects if necessary. Returns the version of the counter that it asked
   // for, or none if it had not to ask. kNotFound: only without `create`.
@@ -61,14 +65,21 @@ class CounterOps {
   Result<std::optional<std::uint64_t>> run_atomic(OneSidedCounter& counter, bool create,
                                                   bool changes, const Deadline& deadline,
                                                   Shape shape);
-  void add_some(std::span<const CounterAddition> additions, const Deadline& deadline,
-                std::span<Result<Counter>> results);
+  using Settled = std::bitset<kAtomicsAtOnce>;  // additions that have their result
+  void add_some(const PackedAdds::Call& call);
+  void bind_all(const PackedAdds::Call& call, Settled& settled);
+  void add_in_cells(const PackedAdds::Call& call, Settled& settled);
+  void add_rest(const PackedAdds::Call& call, const Settled& settled);
+  void add_collected(const PackedAdds::Call& call);
+  bool goes_by_request(const CounterAddition& addition) const;
 
   Session& session_;
   Connector& connector_;
   Requester& requester_;
   Getter& getter_;
+  PackedAdds packed_adds_;
   std::vector<rdma::Operation> atomics_;  // of multi_add()
+  std::vector<std::size_t> collected_;    // its additions that go by requests next
 };
 
 }  // namespace rkv::client

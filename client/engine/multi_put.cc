@@ -263,7 +263,7 @@ void MultiPut::on_reply(const Event& event) {
     return free(slot);
   }
   const Error error = engine_.requester.refused(response);
-  if (!is_later(error)) return finish(slot, std::unexpected(error));
+  if (!Requester::is_put_off(error, deadline_)) return finish(slot, std::unexpected(error));
   if (error.code == Code::kBusy) wait_busy(response);
   slot.state = State::kAgain;
   ++again_;
@@ -305,15 +305,9 @@ bool MultiPut::on_result(std::size_t index, const Response& response) {
   }
   if ((response.flags & Response::kAlone) != 0) return false;
   const Error error = engine_.requester.refused(response);
-  if (is_later(error)) return false;
+  if (Requester::is_put_off(error, deadline_)) return false;
   report(index, std::unexpected(error));
   return true;
-}
-
-// Whether a refused PUT is sent again, as in ask_until_taken().
-bool MultiPut::is_later(const Error& error) const {
-  if (error.write == WriteOutcome::kMayHaveHappened) return false;
-  return error.code == Code::kBusy || (error.code == Code::kTimeout && !deadline_.passed());
 }
 
 // Sends nothing until a busy server has had some time.

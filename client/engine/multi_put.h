@@ -53,7 +53,6 @@ class MultiPut final : public PipelinedOp {
   void on_reply(const Event& event);
   void on_pack(Slot& slot, const Response& response);
   bool on_result(std::size_t index, const Response& response);
-  bool is_later(const Error& error) const;
   void wait_busy(const Response& response);
   void unpack(Slot& slot);
   void report(std::size_t index, const Result<std::uint64_t>& version);

@@ -128,13 +128,24 @@ void LargeSource::describe(Bytes key, std::uint64_t of_epoch) {
          encoded);
 }
 
-Result<Reply> Requester::ask_until_taken(Request request, bool repeat, const Deadline& deadline,
-                                         LargeSource* source) {
+bool Requester::wait_busy(const Response& response, const Deadline& deadline) {
+  const auto again = again_at(busy_wait(response), deadline);
+  if (again) session_.link.sleep_until(*again);
+  return again.has_value();
+}
+
+Result<Reply> Requester::ask_until_taken(Request request, AfterLoss after_loss,
+                                         const Deadline& deadline, LargeSource* source) {
   busy_backoff_.reset();
   for (;;) {
     connector_
         .check_link();  // if the end of the connection is noticed now, no write is lost with it
-    if (!session_.usable()) RKV_RETURN_IF_ERROR(connector_.ensure_connected(deadline));
+    if (!session_.usable()) {
+      if (after_loss == AfterLoss::kFail) {
+        return fail(Code::kDisconnected, "the connection to the server is lost");
+      }
+      RKV_RETURN_IF_ERROR(connector_.ensure_connected(deadline));
+    }
     if (traits_of(request.opcode).saves && session_.acknowledged.take_lost()) {  // ENG-5
       return fail(
           Code::kStale,
@@ -150,7 +161,9 @@ Result<Reply> Requester::ask_until_taken(Request request, bool repeat, const Dea
       Error error = reply.error();
       const bool left = error.write == WriteOutcome::kMayHaveHappened;
       if (left) ++session_.stats.two_sided_requests;
-      if (error.code == Code::kDisconnected && (repeat || !left)) continue;  // ENG-1
+      const bool repeats = after_loss == AfterLoss::kRepeat ||
+                           (after_loss == AfterLoss::kRepeatUnsent && !left);  // ENG-1
+      if (error.code == Code::kDisconnected && repeats) continue;
       if (!traits_of(request.opcode).may_change) error.write = WriteOutcome::kNotApplied;
       return std::unexpected(error);
     }
@@ -167,9 +180,7 @@ Result<Reply> Requester::ask_until_taken(Request request, bool repeat, const Dea
     // estimate (ServerTime).
     if (error.code == Code::kTimeout && !deadline.passed()) continue;
     if (!is_later(request.opcode, error.code)) return std::unexpected(error);
-    const auto again = again_at(busy_wait(response), deadline);
-    if (!again) return std::unexpected(error);
-    session_.link.sleep_until(*again);
+    if (!wait_busy(response, deadline)) return std::unexpected(error);
   }
 }
 
@@ -191,19 +202,24 @@ void Requester::note_write(Version version) {
 }
 
 Result<Reply> Requester::ask(const Request& request, const Deadline& deadline) {
-  return ask_until_taken(request, true, deadline);
+  return ask_until_taken(request, AfterLoss::kRepeat, deadline);
 }
 
 Result<Reply> Requester::ask_once(const Request& request, const Deadline& deadline) {
-  return ask_until_taken(request, false, deadline);
+  return ask_until_taken(request, AfterLoss::kRepeatUnsent, deadline);
+}
+
+Result<Reply> Requester::ask_here(const Request& request, const Deadline& deadline) {
+  return ask_until_taken(request, AfterLoss::kFail, deadline);
 }
 
 Result<Reply> Requester::write(const Request& request, const Deadline& deadline,
                                std::uint32_t remote_key) {
   RKV_RETURN_IF_ERROR(check_key(request.key));
   RKV_RETURN_IF_ERROR(check_value(request.value));
-  auto reply = is_large(request.value.size()) ? write_large(request, deadline, remote_key)
-                                              : ask_until_taken(request, false, deadline);
+  auto reply = is_large(request.value.size())
+                   ? write_large(request, deadline, remote_key)
+                   : ask_until_taken(request, AfterLoss::kRepeatUnsent, deadline);
   if (reply) session_.learn_place(request.key, reply->response());
   return reply;
 }
@@ -221,7 +237,7 @@ Result<Reply> Requester::write_large(Request request, const Deadline& deadline,
     source.remote_key = staged->region->remote_key();
   }
   request.opcode = Opcode::kPutLarge;
-  auto reply = ask_until_taken(request, false, deadline, &source);
+  auto reply = ask_until_taken(request, AfterLoss::kRepeatUnsent, deadline, &source);
   session_.large.give_back(staged);
   return reply;
 }

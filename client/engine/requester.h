@@ -41,6 +41,9 @@ class Requester {
   Result<Reply> ask(const Request& request, const Deadline& deadline);
   // As ask(), but a request that may have been carried out is not sent again.
   Result<Reply> ask_once(const Request& request, const Deadline& deadline);
+  // As ask_once(), but over the present connection only, for a request made to its limits.
+  // kDisconnected with kNotApplied: the connection was lost before the request was sent.
+  Result<Reply> ask_here(const Request& request, const Deadline& deadline);
   // Sends kPut, kRemove, kAdd or kSwap and returns the answer. The request is complete but for its
   // time-out. `remote_key`: key of the registered memory that the value lies in; 0 = the value is
   // not in registered memory, and is copied.
@@ -55,8 +58,15 @@ class Requester {
   static bool is_later(Opcode opcode, Code code) {
     return code == Code::kBusy || (opcode == Opcode::kGet && code == Code::kOutOfMemory);
   }
+  // Whether a pipelined write that was refused is sent again, as in ask_once().
+  static bool is_put_off(const Error& error, const Deadline& deadline) {
+    if (error.write == WriteOutcome::kMayHaveHappened) return false;
+    return error.code == Code::kBusy || (error.code == Code::kTimeout && !deadline.passed());
+  }
   // Counts an answer that means "later". Returns how long to wait before the next request.
   Nanos busy_wait(const Response& response);
+  // Likewise, and waits. Returns false, without waiting, if the deadline is too near.
+  bool wait_busy(const Response& response, const Deadline& deadline);
   void reset_busy_wait() { busy_backoff_.reset(); }
   // Records an acknowledged write; `asked` is the durability that the request asked for.
   void note_write(const Response& response, Durability asked);
@@ -64,8 +74,10 @@ class Requester {
   void note_write(Version version);
 
  private:
-  // `repeat`: repeats the request after a lost connection too.
-  Result<Reply> ask_until_taken(Request request, bool repeat, const Deadline& deadline,
+  // Which requests are sent over another connection when one is lost: all; those that did not
+  // leave; none.
+  enum class AfterLoss : std::uint8_t { kRepeat, kRepeatUnsent, kFail };
+  Result<Reply> ask_until_taken(Request request, AfterLoss after_loss, const Deadline& deadline,
                                 LargeSource* source = nullptr);
   Result<Reply> write_large(Request request, const Deadline& deadline, std::uint32_t remote_key);
   // When to send again after waiting `wait`. If that passes the deadline, there is one last try

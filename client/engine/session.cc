@@ -39,6 +39,12 @@ Session::Session(const ClientOptions& client_options,
             .poll = poll_mode(options.polling)}),
       loader(link, clock, arena, map) {}
 
+Counter Session::counter_in(const Response& response) const {
+  return {.number = load_le<std::int64_t>(response.value.data()),
+          .version = response.version.bits,
+          .durability = durability_of(response)};
+}
+
 void Session::forget_places() {
   groups.clear();
   slots.clear();

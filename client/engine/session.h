@@ -18,6 +18,7 @@
 #include "client/link/map_loader.h"
 #include "rkv/client_stats.h"
 #include "rkv/options.h"
+#include "rkv/values.h"
 
 namespace rkv::client {
 
@@ -36,6 +37,8 @@ struct Session {
     return (response.flags & Response::kInCell) != 0 ? Durability::kMemory
                                                      : durability_of(response.version);
   }
+  // The counter in the answer to an addition. The decoder has checked its length.
+  Counter counter_in(const Response& response) const;
   void learn_marks(const Response& response) {
     map.learn_marks(response.wal_mark, response.sync_mark);
   }
