@@ -82,10 +82,10 @@ Result<CounterSwap> CounterOps::swap(Bytes key, std::int64_t expected, std::int6
 
 bool CounterOps::is_bound(const OneSidedCounter& counter) const {
   if (!session_.usable() || counter.epoch_ != session_.map.epoch()) return false;
-  if (!counter.is_one_sided()) return session_.clock.now() < counter.ask_again_at_;
-  // A connection over another network has other cells.
+  // A connection over another network has other cells, or none to ask for.
   const RemoteWindow& cells = session_.link.accept().counters;
-  return counter.word_ - cells.address < cells.length;
+  if (counter.is_one_sided()) return counter.word_ - cells.address < cells.length;
+  return cells.length == 0 || session_.clock.now() < counter.ask_again_at_;
 }
 
 // Creating the counter is a write. It is not sent again if it may have happened (CTR-1), because

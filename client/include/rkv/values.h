@@ -84,7 +84,7 @@ class OneSidedCounter {
   // Returns true if the last operation used the counter's cell, or the next one will. False: the
   // server had no cell to give (all are taken, the device has no atomics, or clients over another
   // network use the cell). Changes are then requests, and the client asks the server again a second
-  // later.
+  // later, unless the server has no cells for this network at all.
   bool is_one_sided() const { return word_ != 0; }
 
  private:

@@ -32,6 +32,20 @@ class PackedAdditions : public ClientTest {
     return response;
   }
 
+  // From the next connection on, the server has two cells.
+  void grant_cells() {
+    const RemoteWindow cells{.address = 4096, .remote_key = 5, .length = 16};
+    server_.accept.emplace(196);
+    encode(ConnectAccept{.epoch = server_.memory->epoch,
+                         .session = 1,
+                         .credits = 4,
+                         .max_message_bytes = kMaxMessageBytes,
+                         .max_sent_bytes = kMaxMessageBytes,
+                         .root = server_.memory->window(),
+                         .counters = cells,
+                         .max_packed = kMaxPacked},
+           *server_.accept);
+  }
   // Opens so many counters; forgets what the server was asked for that.
   void open(std::size_t count, std::size_t key_bytes = 1) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -302,18 +316,7 @@ TEST_F(PackedAdditions, SurviveAnswersThatLie) {
 
 // Beside the two cells that the fake server has, and whose numbers it invents.
 TEST_F(PackedAdditions, GoBesideAdditionsInCells) {
-  std::vector<std::byte> accept(196);
-  const RemoteWindow cells{.address = 4096, .remote_key = 5, .length = 16};
-  encode(ConnectAccept{.epoch = server_.memory->epoch,
-                       .session = 1,
-                       .credits = 4,
-                       .max_message_bytes = kMaxMessageBytes,
-                       .max_sent_bytes = kMaxMessageBytes,
-                       .root = server_.memory->window(),
-                       .counters = cells,
-                       .max_packed = kMaxPacked},
-         accept);
-  server_.accept = accept;
+  grant_cells();
   std::uint64_t next_cell = 0;
   server_.answer = [&](const Request& request) -> std::optional<Response> {
     Response response = serve(request);
@@ -338,6 +341,21 @@ TEST_F(PackedAdditions, GoBesideAdditionsInCells) {
   }
   EXPECT_EQ(client().stats().atomics, 6U);
   EXPECT_EQ(server_.requests, 1);
+}
+
+// Only a server that has cells may have one for the counter later.
+TEST_F(PackedAdditions, AskAgainForCellsThatThereMayBe) {
+  for (const bool may_be : {false, true}) {
+    if (may_be) grant_cells();
+    client_.reset();
+    counters_.clear();
+    open(32);
+    server_.clock.advance(3600 * kNanosPerSecond);
+    const auto all = additions(32);
+    numbers_.clear();
+    expect_running_numbers(all, client().multi_incr(all));
+    EXPECT_EQ(server_.requests, may_be ? 32 + 1 : 1);
+  }
 }
 
 TEST_F(PackedAdditions, AreAcknowledgedWrites) {
