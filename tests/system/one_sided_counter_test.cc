@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <thread>
 
+#include "common/check.h"
 #include "common/random.h"
 #include "tests/system/cell_ledger.h"
 #include "tests/system/world.h"
@@ -162,6 +164,113 @@ TEST(OneSidedCounter, ThousandsOfAdditionsArePipelined) {
     EXPECT_EQ(number(client, fmt::format("n{}", i)), sums[i]);
   EXPECT_LE(client.stats().two_sided_requests - requests, 100U + 1U + 5000U / 100U * 2U);
   EXPECT_TRUE(client.multi_incr({}).empty());
+}
+
+std::vector<OneSidedCounter> opened(Client& client, std::size_t count) {
+  std::vector<OneSidedCounter> counters;
+  while (counters.size() < count) {
+    auto counter = client.open_counter(fmt::format("n{}", counters.size()));
+    RKV_CHECK(counter, "the server opens counters");
+    counters.push_back(std::move(*counter));
+  }
+  return counters;
+}
+
+// The i-th adds i to a counter; the counters take turns.
+std::vector<CounterAddition> in_turn(std::vector<OneSidedCounter>& counters, std::size_t count) {
+  std::vector<CounterAddition> additions;
+  for (std::size_t i = 0; i < count; ++i)
+    additions.push_back(
+        {.counter = &counters[i % counters.size()], .summand = static_cast<std::int64_t>(i)});
+  return additions;
+}
+
+// Additions that travel in packs (8 in each over verbs) give the numbers of additions one by one.
+TEST(OneSidedCounter, WithoutCellsManyAdditionsTakeFewRequests) {
+  Server server({"--memory", "32MiB", "--counter-cells", "0"});
+  Client client = server.client();
+  auto counters = opened(client, 64);
+  const auto additions = in_turn(counters, 64);
+  for (std::int64_t round = 1; round <= 3; ++round) {
+    const std::uint64_t requests = client.stats().two_sided_requests;
+    const auto results = client.multi_incr(additions);
+    EXPECT_LE(client.stats().two_sided_requests - requests, 64U / 8U);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      ASSERT_TRUE(results[i]) << i << ": " << to_string(results[i].error());
+      EXPECT_EQ(results[i]->number, round * additions[i].summand) << i;
+    }
+  }
+  EXPECT_EQ(client.stats().atomics, 0U);
+}
+
+TEST(OneSidedCounter, AdditionsInAndOutOfCellsGoTogether) {
+  Server server({"--memory", "32MiB", "--counter-cells", "4"});
+  Client client = server.client();
+  auto counters = opened(client, 10);
+  ASSERT_EQ(std::ranges::count_if(counters, &OneSidedCounter::is_one_sided), 4);
+  auto additions = in_turn(counters, 1000);
+  additions[500].counter = &counters[9];
+  additions[500].summand = std::int64_t{1} << 50;
+  const auto results = client.multi_incr(additions);
+  std::vector<std::int64_t> sums(counters.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    ASSERT_TRUE(results[i]) << i << ": " << to_string(results[i].error());
+    std::int64_t& sum = sums[static_cast<std::size_t>(additions[i].counter - counters.data())];
+    EXPECT_EQ(results[i]->number, sum += additions[i].summand) << i;
+  }
+  for (std::size_t i = 0; i < counters.size(); ++i)
+    EXPECT_EQ(client.get_counter(counters[i])->number, sums[i]);
+  EXPECT_EQ(client.stats().atomics, 399U + 4U) << "one was moved";
+}
+
+// A kill makes the fate of one pack unknown. Every other addition was made once, or never will be.
+TEST(OneSidedCounter, AKillLeavesTheAdditionsOfOnePackUnknown) {
+  constexpr std::size_t kCounters = 64;
+  constexpr int kKills = 3;
+  const ScratchDirectory directory;
+  Server server({"--memory", "32MiB", "--data-dir", directory.path("data"), "--durability", "wal",
+                 "--counter-cells", "0"});
+  std::atomic<std::uint64_t> calls{0};
+  std::atomic<bool> over{false};
+  std::vector<std::int64_t> made(kCounters);
+  std::vector<std::int64_t> unknown(kCounters);
+  std::thread adder([&] {
+    Client client = server.client({.timeout = std::chrono::milliseconds(60'000)});
+    auto counters = opened(client, kCounters);
+    auto additions = in_turn(counters, kCounters);
+    for (CounterAddition& one : additions)
+      one.summand = 1;
+    for (; !over.load(); ++calls) {
+      std::size_t in_doubt = 0;
+      const auto results = client.multi_incr(additions);
+      for (std::size_t i = 0; i < kCounters; ++i) {
+        const bool doubted =
+            !results[i] && results[i].error().write == WriteOutcome::kMayHaveHappened;
+        made[i] += results[i] ? 1 : 0;
+        unknown[i] += doubted ? 1 : 0;
+        in_doubt += doubted ? 1U : 0U;
+      }
+      EXPECT_LE(in_doubt, 32U);
+    }
+  });
+  for (int kills = 0; kills < kKills; ++kills) {
+    const std::uint64_t before = calls.load();
+    while (calls.load() < before + 20)
+      std::this_thread::yield();
+    server.kill();
+    server.start();
+  }
+  const std::uint64_t before = calls.load();
+  while (calls.load() < before + 2)
+    std::this_thread::yield();
+  over = true;
+  adder.join();
+  Client client = server.client();
+  for (std::size_t i = 0; i < kCounters; ++i) {
+    const std::int64_t counted = number(client, fmt::format("n{}", i));
+    EXPECT_GE(counted, made[i]) << "an answered addition is lost";
+    EXPECT_LE(counted, made[i] + unknown[i]) << "an addition was made twice";
+  }
 }
 
 // A client that is stopped in the middle of adding, while another ends its counter and makes
