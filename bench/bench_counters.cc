@@ -3,9 +3,13 @@
 //   request    one request at a time, which the server carries out
 //   atomic     one RDMA atomic at a time
 //   pipelined  many RDMA atomics in flight
+//   packed     many additions to counters without cells in one call
 //
-// Needs a running kvserver. Prints one JSON object. Exit status: see program.h.
+// Needs a running kvserver; the last phase needs one without cells (--counter-cells 0). Prints one
+// JSON object. Exit status: see program.h.
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "bench/program.h"
@@ -61,19 +65,40 @@ json atomic(const Arguments& given) {
                  [&] { return one_by_one(given, [&] { return client.incr(counter); }); });
 }
 
+json all_at_once(Client& client, std::span<const CounterAddition> additions) {
+  const auto begin = Clock::now();
+  const auto results = client.multi_incr(additions);
+  const double seconds = seconds_since(begin);
+  for (const auto& result : results) {
+    if (!result) give_up("multi_incr", result.error());
+  }
+  return {{"per_s", static_cast<double>(additions.size()) / seconds}};
+}
+
 json pipelined(const Arguments& given) {
   Client client = connect(given);
   OneSidedCounter counter = opened(client);
   const std::vector<CounterAddition> additions(given["additions"], {.counter = &counter});
-  return checked(given, client, counter, [&]() -> json {
-    const auto begin = Clock::now();
-    const auto results = client.multi_incr(additions);
-    const double seconds = seconds_since(begin);
-    for (const auto& result : results) {
-      if (!result) give_up("multi_incr", result.error());
-    }
-    return {{"per_s", static_cast<double>(given["additions"]) / seconds}};
-  });
+  return checked(given, client, counter, [&] { return all_at_once(client, additions); });
+}
+
+json packed(const Arguments& given) {
+  constexpr std::size_t kCounters = 64;
+  Client client = connect(given);
+  std::vector<OneSidedCounter> counters;
+  while (counters.size() < kCounters) {
+    counters.push_back(value_or_give_up(
+        "open_counter", client.open_counter("packed" + std::to_string(counters.size()))));
+    if (counters.back().is_one_sided())
+      throw std::runtime_error("the server has cells: start it with --counter-cells 0");
+  }
+  std::vector<CounterAddition> additions(given["additions"]);
+  for (std::size_t i = 0; i < additions.size(); ++i)
+    additions[i].counter = &counters[i % kCounters];
+  const std::uint64_t requests = client.stats().two_sided_requests;
+  json figures = all_at_once(client, additions);
+  figures["requests"] = client.stats().two_sided_requests - requests;
+  return figures;
 }
 
 Program program() {
@@ -81,7 +106,8 @@ Program program() {
       .name = "bench_counters",
       .purpose = "Cost of changing a counter.",
       .flags = {{"depth", "atomics in flight", 32}, {"additions", "additions to measure", 5000}},
-      .phases = {{"request", request}, {"atomic", atomic}, {"pipelined", pipelined}}};
+      .phases = {
+          {"request", request}, {"atomic", atomic}, {"pipelined", pipelined}, {"packed", packed}}};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`./run bench counters`: what changing a counter costs, by a request and by an RDMA atomic; over
-verbs against raw atomics of perftest, taken in turn on the same device."""
+verbs against raw atomics of perftest, taken in turn on the same device. And what many additions
+cost that a server without cells carries out."""
 
 import sys
 
@@ -32,6 +33,10 @@ def measure(options, figures):
         for repetition in range(options.repetitions):
             repeat(options, figures)
             progress(f"repetition {repetition + 1} of {options.repetitions}")
+    with kvserver(options, "64MiB", ("--counter-cells", "0")):
+        for repetition in range(options.repetitions):
+            repeat_without_cells(options, figures)
+            progress(f"repetition {repetition + 1} of {options.repetitions} without cells")
 
 
 def repeat(options, figures):
@@ -48,6 +53,14 @@ def repeat(options, figures):
         figures.add("atomic p50 / ib_atomic_lat", atomic["p50_us"] / verbs["p50_us"], 1.2)
         figures.add("atomics/s / ib_atomic_bw messages/s", rate["per_s"] / verbs["per_s"], 0.95,
                     True)
+
+
+def repeat_without_cells(options, figures):
+    request, rate = phase(options, "request"), phase(options, "packed")
+    figures.runs.append({"request without cells": request, "packed": rate})
+    figures.add("additions/s without cells, in packs", rate["per_s"])
+    figures.add("in packs / one request at a time", rate["per_s"] * request["p50_us"] / 1e6)
+    figures.add("additions a request, in packs", options.additions / rate["requests"])
 
 
 def describe(options):

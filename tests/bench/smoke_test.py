@@ -116,6 +116,7 @@ class Benchmarks(unittest.TestCase):
         # The program looks itself whether the counter shows what was added.
         report = bench("counters", "--additions", "100", "--depth", "4")
         self.assertGreater(report["figure"]["atomics/s, pipelined"], 0)
+        self.assertEqual(report["figure"]["additions a request, in packs"], 100 / 4)  # 32 in each
 
     def test_larger(self):
         report = bench("larger", "--keys", "2000", "--operations", "2000")
