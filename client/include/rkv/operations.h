@@ -233,7 +233,8 @@ class RKV_EXPORT Operations {
   }
   Result<Counter> get_counter(OneSidedCounter& counter, Timeout timeout = {});
   // Pipelined additions. Results are those of incr(), in the order of the arguments. The additions
-  // themselves have no order. A counter may be named more than once.
+  // themselves have no order. A counter may be named more than once. Additions to counters without
+  // cells share requests, up to 32 in each.
   std::vector<Result<Counter>> multi_incr(std::span<const CounterAddition> additions,
                                           Timeout timeout = {}) {
     std::vector<Result<Counter>> results(additions.size(), fail(Code::kInternal, nullptr));
