@@ -26,7 +26,7 @@ constexpr std::uint64_t kHeadSeed = 0x68656164;
 // of a blocked writer.
 constexpr Nanos kShortestPauseNs = 20'000;
 constexpr Nanos kLongestPauseNs = 1'000'000;
-const SteadyClock kClock;
+const SteadyClock steady_clock;
 // This many torn reads in a row are not stores in progress: the peer never writes a valid hash.
 constexpr unsigned kTornInARow = 1000;
 
@@ -89,7 +89,7 @@ Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
 
 // Also called repeatedly by a blocked writer: the reader never reports by itself.
 Status RingState::ask_for_head() {
-  if (kind_ != TransportKind::kReadRing || reading_head_ || kClock.now() < ask_at_) return {};
+  if (kind_ != TransportKind::kReadRing || reading_head_ || steady_clock.now() < ask_at_) return {};
   Batch batch = link_.queue_pair().batch();
   batch.read(kHead, OpFlags::kSignaled, head_answer(), *peer_head_.subspan(0, kHeadBytes));
   RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
@@ -130,7 +130,7 @@ void RingState::take_head() {
   take_freed(word);
   const bool news = before != sender_->known();
   pause_ns_ = news ? 0 : std::clamp(2 * pause_ns_, kShortestPauseNs, kLongestPauseNs);
-  ask_at_ = news ? 0 : kClock.now() + pause_ns_;
+  ask_at_ = news ? 0 : steady_clock.now() + pause_ns_;
 }
 
 void RingState::take_freed(std::uint64_t word) {
@@ -276,7 +276,7 @@ Result<bool> RingState::arm(Interest interest) {
   if (sender_->place(refused_)) return false;
   // The last READ did not free enough space: the next refused send READs again, after a pause.
   if (kind_ == TransportKind::kReadRing && !reading_head_) {
-    RKV_RETURN_IF_ERROR(set_timer(std::max<Nanos>(ask_at_ - kClock.now(), 1)));
+    RKV_RETURN_IF_ERROR(set_timer(std::max<Nanos>(ask_at_ - steady_clock.now(), 1)));
   }
   return true;
 }

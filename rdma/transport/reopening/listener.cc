@@ -43,7 +43,7 @@ std::string with_port(const std::string& address, std::uint16_t port) {
 }  // namespace
 
 KeptListener::KeptListener(std::shared_ptr<Parts> parts, std::unique_ptr<Listener> first,
-                           std::string address)
+                           const std::string& address)
     : parts_(std::move(parts)),
       port_(first->port()),
       address_(with_port(address, port_)),

@@ -116,7 +116,8 @@ class KeptQueue final : public Queue {
 
 class KeptListener final : public Listener {
  public:
-  KeptListener(std::shared_ptr<Parts> parts, std::unique_ptr<Listener> first, std::string address);
+  KeptListener(std::shared_ptr<Parts> parts, std::unique_ptr<Listener> first,
+               const std::string& address);
   ~KeptListener() override;
   KeptListener(const KeptListener&) = delete;
   KeptListener& operator=(const KeptListener&) = delete;

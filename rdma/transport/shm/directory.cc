@@ -61,7 +61,7 @@ std::vector<gid_t> groups_of_peer(int socket) {
 Result<std::optional<gid_t>> group_named(const std::string& group) {
   if (group.empty()) return std::optional<gid_t>();
   if (const auto number = parse_number<gid_t>(group, 0, std::numeric_limits<gid_t>::max() - 1)) {
-    return std::optional(*number);
+    return number;
   }
   std::vector<char> room(std::size_t{1} << 16);
   struct group entry{};

@@ -128,10 +128,10 @@ struct Reaper::State {
   bool running RKV_GUARDED_BY(mutex) = false;  // the thread exists
   bool stopping RKV_GUARDED_BY(mutex) = false;
 
-  static void run(std::shared_ptr<State> state);
+  static void run(const std::shared_ptr<State>& state);
 };
 
-void Reaper::State::run(std::shared_ptr<State> state) {
+void Reaper::State::run(const std::shared_ptr<State>& state) {
   name_thread("rkv-close");
   Nudge nudge;
   MutexLock lock(state->mutex);
@@ -174,7 +174,7 @@ void Reaper::close(Fd fd, Charge charge) {
     std::thread(State::run, state_).detach();
     state_->running = true;
   } catch (const std::system_error&) {
-    // No thread can be started now: the next close() tries again.
+    return;  // no thread can be started now: the next close() tries again
   }
 }
 
