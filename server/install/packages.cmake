@@ -58,7 +58,7 @@ set(CPACK_DEBIAN_EXTRAS_PACKAGE_DEPENDS "librkv${soversion} (= ${PROJECT_VERSION
 # What the static library and the headers of rkv::rdma need; nothing in it is loaded.
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-  "librkv${soversion} (= ${PROJECT_VERSION}), libibverbs-dev, librdmacm-dev, libxxhash-dev, libfmt-dev")
+  "librkv${soversion} (= ${PROJECT_VERSION}), libibverbs-dev, librdmacm-dev, libxxhash-dev, libssl-dev, libfmt-dev")
 set(CPACK_DEBIAN_EXTRAS_DEV_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_EXTRAS_DEV_PACKAGE_DEPENDS
   "librkv-rdma-extras${soversion} (= ${PROJECT_VERSION}), librkv-dev (= ${PROJECT_VERSION})")

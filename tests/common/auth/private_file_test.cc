@@ -1,0 +1,80 @@
+#include "common/auth/private_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/files.h"
+
+namespace rkv {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PrivateFile : public ::testing::Test {
+ protected:
+  PrivateFile() {
+    std::string name = ::testing::TempDir() + "rkv-private-XXXXXX";
+    directory_ = mkdtemp(name.data());
+    path_ = directory_ + "/secret";
+  }
+  ~PrivateFile() override { std::filesystem::remove_all(directory_); }
+  void make(const std::string& text, mode_t mode) {
+    testing::write_file(path_, text);
+    ASSERT_EQ(chmod(path_.c_str(), mode), 0);
+  }
+  // The sentence of a refusal.
+  std::string refusal(Code code, std::size_t most = 100) {
+    std::string problem;
+    const auto read = read_private_file(path_, most, &problem);
+    EXPECT_FALSE(read);
+    if (!read) {
+      EXPECT_EQ(read.error().code, code) << problem;
+    }
+    EXPECT_THAT(problem, HasSubstr(path_));
+    return problem;
+  }
+
+  std::string directory_;
+  std::string path_;
+};
+
+TEST_F(PrivateFile, IsReadWholeUpToTheLimit) {
+  make("0123456789", 0600);
+  std::string problem;
+  EXPECT_EQ(*read_private_file(path_, 10, &problem), "0123456789");
+  EXPECT_THAT(refusal(Code::kTooLarge, 9), HasSubstr("longer than 9 bytes"));
+  make("", 0400);
+  EXPECT_EQ(*read_private_file(path_, 10, &problem), "");
+  EXPECT_EQ(problem, "");
+}
+
+TEST_F(PrivateFile, IsRefusedWhenOthersHaveAccess) {
+  for (const mode_t mode : {0640U, 0604U, 0620U, 0602U, 0610U, 0601U, 0644U}) {
+    make("secret", mode);
+    EXPECT_THAT(refusal(Code::kPermission), HasSubstr("chmod 600")) << mode;
+  }
+}
+
+TEST_F(PrivateFile, IsRefusedWhenItIsMissingOrNotAFile) {
+  EXPECT_THAT(refusal(Code::kIo), HasSubstr("No such file"));
+  std::filesystem::create_directory(path_);
+  EXPECT_THAT(refusal(Code::kInvalidArgument), HasSubstr("not a regular file"));
+  std::filesystem::remove(path_);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);  // has no writer, which open() would wait for
+  EXPECT_THAT(refusal(Code::kInvalidArgument), HasSubstr("not a regular file"));
+}
+
+TEST_F(PrivateFile, IsRefusedWhenItBelongsToAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  make("secret", 0600);
+  ASSERT_EQ(chown(path_.c_str(), 12345, 12345), 0);
+  EXPECT_THAT(refusal(Code::kPermission), HasSubstr("12345"));
+}
+
+}  // namespace
+}  // namespace rkv
