@@ -27,6 +27,7 @@
 #include "server/program/options.h"
 #include "server/program/service_manager.h"
 #include "server/program/stop_watch.h"
+#include "server/program/user_command.h"
 #include "server/server.h"
 
 namespace {
@@ -211,6 +212,16 @@ int run(const Options& options, const std::vector<std::string>& arguments, bool 
   }
 }
 
+// `kvserver user`: no server is started.
+int work_on_users(const std::vector<std::string>& arguments) {
+  const auto done = rkv::server::run_user_command({arguments.begin() + 1, arguments.end()});
+  std::fputs(done.out.c_str(), stdout);
+  if (!done.error.empty()) std::fprintf(stderr, "kvserver: %s\n", done.error.c_str());
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return done.exit_code;
+  std::fputs("kvserver: cannot write to standard output: what was to be printed is lost\n", stderr);
+  return rkv::server::kExitOther;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -221,6 +232,7 @@ int main(int argc, char** argv) {
   rkv::spare_address_space();
   try {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
+    if (!arguments.empty() && arguments.front() == "user") return work_on_users(arguments);
     const ParsedOptions parsed = parse(arguments);
     if (!parsed.out.empty()) std::fputs(parsed.out.c_str(), stdout);
     if (!parsed.error.empty()) std::fprintf(stderr, "kvserver: %s\n", parsed.error.c_str());

@@ -277,6 +277,8 @@ over the file.
 
 An empty value is an error: leave the option out instead.
 
+kvserver user add makes a user and its secret: see kvserver user --help.
+
 Exit codes: 0 stopped cleanly; 2 usage; 3 environment (no RDMA device, port taken, a limit of the
 machine); 4 data directory (not writable, damaged); 5 anything else; 6 data directory, temporarily
 (in use, disk full or failing, no free file descriptor).

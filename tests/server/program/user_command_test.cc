@@ -1,0 +1,166 @@
+#include "server/program/user_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "server/admission/users.h"
+#include "tests/server/persistence/support.h"
+#include "tests/support/files.h"
+
+namespace rkv::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class UserCommandTest : public ::testing::Test {
+ protected:
+  static UserCommand add(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "add");
+    return run_user_command(arguments);
+  }
+  static unsigned mode_of(const std::string& path) {
+    struct stat status{};
+    EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
+    return status.st_mode & 07777U;
+  }
+  static std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);)
+      lines.push_back(line);
+    return lines;
+  }
+  // The user of this name in the users file.
+  User user(const std::string& name) const {
+    std::string problem;
+    const auto users = Users::load(users_, &problem);
+    EXPECT_TRUE(users) << problem;
+    const auto found = users ? (*users)->find(number_of_user(name)) : nullptr;
+    EXPECT_NE(found, nullptr) << name;
+    return found != nullptr ? *found : User{};
+  }
+
+  const test::TempDir directory_;
+  const std::string users_ = directory_.path() + "/users";
+  const std::string secret_ = directory_.path() + "/secret";
+};
+
+TEST_F(UserCommandTest, WritesBothFilesForTheirOwnerAlone) {
+  const auto done = add({"anna", "--role", "write", "--users", users_, "--secret-file", secret_});
+  EXPECT_EQ(done.exit_code, kExitClean) << done.error;
+  EXPECT_EQ(done.out, "");
+  EXPECT_EQ(mode_of(users_), 0600U);
+  EXPECT_EQ(mode_of(secret_), 0600U);
+  const std::string text = testing::read_file(secret_);
+  ASSERT_THAT(text, SizeIs(65));
+  const auto secret = Secret::parse(text.substr(0, 64));
+  ASSERT_TRUE(secret);
+  EXPECT_EQ(user("anna").role, Role::kWrite);
+  EXPECT_EQ(user("anna").keys, ClientKeys::of(*secret).stored);
+  EXPECT_THAT(testing::read_file(users_), ::testing::Not(HasSubstr(text.substr(0, 64))));
+}
+
+TEST_F(UserCommandTest, PrintsWhatHasNoFile) {
+  const auto both = add({"--role=admin", "anna"});
+  EXPECT_EQ(both.exit_code, kExitClean) << both.error;
+  const auto lines = lines_of(both.out);
+  ASSERT_THAT(lines, SizeIs(2));
+  std::string problem;
+  const auto users = Users::parse(lines[1], "stdout", &problem);
+  ASSERT_TRUE(users) << problem;
+  EXPECT_EQ((*users)->find(number_of_user("anna"))->keys,
+            ClientKeys::of(*Secret::parse(lines[0])).stored);
+  EXPECT_THAT(lines_of(add({"anna", "--role", "read", "--users", users_}).out), SizeIs(1));
+  EXPECT_THAT(lines_of(add({"anna", "--role", "read", "--secret-file", secret_}).out), SizeIs(1));
+}
+
+TEST_F(UserCommandTest, KeepsWhatIsInTheFile) {
+  testing::write_file(users_, "# people");  // without an end of line
+  ASSERT_EQ(chmod(users_.c_str(), 0600), 0);
+  EXPECT_EQ(add({"anna", "--role", "read", "--users", users_}).exit_code, kExitClean);
+  EXPECT_EQ(add({"bob", "--role", "admin", "--users", users_}).exit_code, kExitClean);
+  EXPECT_THAT(lines_of(testing::read_file(users_)), SizeIs(3));
+  EXPECT_EQ(lines_of(testing::read_file(users_)).front(), "# people");
+  EXPECT_EQ(user("anna").role, Role::kRead);
+  EXPECT_EQ(user("bob").role, Role::kAdmin);
+}
+
+TEST_F(UserCommandTest, KeepsTheOwnerOfTheFile) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  testing::write_file(users_, "");
+  ASSERT_EQ(chmod(users_.c_str(), 0600), 0);
+  ASSERT_EQ(chown(users_.c_str(), 0, 12345), 0);
+  EXPECT_EQ(add({"anna", "--role", "read", "--users", users_}).exit_code, kExitClean);
+  struct stat status{};
+  ASSERT_EQ(stat(users_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_gid, 12345U);
+}
+
+// Returns what is in the directory, with its contents.
+std::string all_of(const std::string& directory) {
+  std::string all;
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    all += entry.path().string() + ": " + testing::read_file(entry.path()) + "\n";
+  return all;
+}
+
+TEST_F(UserCommandTest, AFailureChangesNothing) {
+  ASSERT_EQ(add({"anna", "--role", "read", "--users", users_}).exit_code, kExitClean);
+  const std::string before = all_of(directory_.path());
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& why) {
+    const auto done = add(arguments);
+    EXPECT_EQ(done.exit_code, kExitOther);
+    EXPECT_EQ(done.out, "");
+    EXPECT_THAT(done.error, HasSubstr(why));
+    EXPECT_EQ(all_of(directory_.path()), before);
+  };
+  refused({"anna", "--role", "read", "--users", users_, "--secret-file", secret_}, "two lines");
+  refused({"bob", "--role", "read", "--users", users_, "--secret-file", users_}, "File exists");
+  refused({"bob", "--role", "read", "--users", users_ + "/no"}, "Not a directory");
+  refused({"bob", "--role", "read", "--secret-file", directory_.path() + "/no/secret"},
+          "No such file");
+  ASSERT_EQ(chmod(users_.c_str(), 0644), 0);
+  refused({"bob", "--role", "read", "--users", users_}, "chmod 600");
+  ASSERT_EQ(chmod(users_.c_str(), 0600), 0);
+}
+
+TEST_F(UserCommandTest, TwoAtOnceAreRefused) {
+  testing::write_file(users_ + ".new", "of another one");
+  const auto done = add({"anna", "--role", "read", "--users", users_, "--secret-file", secret_});
+  EXPECT_EQ(done.exit_code, kExitOther);
+  EXPECT_THAT(done.error, AllOf(HasSubstr(users_ + ".new"), HasSubstr("at work")));
+  EXPECT_EQ(testing::read_file(users_ + ".new"), "of another one");
+  EXPECT_FALSE(std::filesystem::exists(secret_));
+}
+
+TEST_F(UserCommandTest, WrongWordsAreNamed) {
+  const auto wrong = [](const std::vector<std::string>& arguments) {
+    const auto done = run_user_command(arguments);
+    EXPECT_EQ(done.exit_code, kExitUsage);
+    EXPECT_EQ(done.out, "");
+    return done.error;
+  };
+  EXPECT_THAT(wrong({}), HasSubstr("add"));
+  EXPECT_THAT(wrong({"remove", "anna"}), HasSubstr("add"));
+  EXPECT_THAT(wrong({"add"}), HasSubstr("name is missing"));
+  EXPECT_THAT(wrong({"add", "anna"}), HasSubstr("--role is missing"));
+  EXPECT_THAT(wrong({"add", "anna", "--role"}), HasSubstr("--role"));
+  EXPECT_THAT(wrong({"add", "anna", "--role", "owner"}), HasSubstr("owner"));
+  EXPECT_THAT(wrong({"add", "an na", "--role", "read"}), HasSubstr("an na"));
+  EXPECT_THAT(wrong({"add", "anna", "bob", "--role", "read"}), HasSubstr("bob"));
+  EXPECT_THAT(wrong({"add", "anna", "--role", "read", "--user", "f"}), HasSubstr("--user"));
+  EXPECT_THAT(wrong({"add", "anna", "--role", "read", "--users="}), HasSubstr("--users"));
+  EXPECT_THAT(run_user_command({"--help"}).out, HasSubstr("usage: kvserver user add"));
+}
+
+}  // namespace
+}  // namespace rkv::server
