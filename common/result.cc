@@ -51,6 +51,8 @@ const char* to_string(Code code) {
       return "rejected by the server";
     case Code::kInternal:
       return "internal error";
+    case Code::kUnauthenticated:
+      return "not authenticated";
   }
   return "unknown error";
 }

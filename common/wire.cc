@@ -63,6 +63,41 @@ constexpr std::uint32_t kSentUnitBytes = 64;  // unit of max_sent_bytes in an ac
 static_assert(kMaxMessageBytes % kSentUnitBytes == 0 &&
               kMaxMessageBytes / kSentUnitBytes <= 0xFFFF);
 constexpr std::size_t kRejectTextOffset = 12;
+constexpr std::size_t kChallengeBytes = 8 + kProofBytes;
+// Kinds of connection requests.
+constexpr std::uint8_t kWithName = 0;
+constexpr std::uint8_t kWithUser = 1;
+
+Proof get_proof(const std::byte* from) {
+  Proof proof;
+  std::copy_n(from, proof.size(), proof.begin());
+  return proof;
+}
+
+// Request: kind 1 at 10. With a name: name 24 at 32. With a user: number 4 at 12, stamp 8 at 32,
+// proof 16 at 40.
+void put_user(const ConnectRequest& request, MutableBytes out) {
+  store_le(out.data() + 10, kWithUser);
+  store_le(out.data() + 12, request.user);
+  store_le(out.data() + 32, request.stamp);
+  if (request.stamp != 0) std::ranges::copy(request.proof, out.data() + 40);
+}
+
+Status get_user(Bytes bytes, ConnectRequest& request) {
+  RKV_RETURN_IF_ERROR(check_reserved(bytes, 11, 1));
+  request.user = load_le<std::uint32_t>(bytes.data() + 12);
+  request.stamp = load_le<std::uint64_t>(bytes.data() + 32);
+  request.proof = get_proof(bytes.data() + 40);
+  if (request.user == 0) return fail(Code::kCorrupt, "the client's data names no user");
+  return request.stamp != 0 ? Status{} : check_reserved(bytes, 40, kProofBytes);
+}
+
+Status get_name(Bytes bytes, ConnectRequest& request) {
+  RKV_RETURN_IF_ERROR(check_reserved(bytes, 10, 6));
+  const std::string_view field = as_text(bytes.subspan(32, kNameBytes));
+  request.name = field.substr(0, field.find('\0'));
+  return check_reserved(bytes, 32 + request.name.size(), kNameBytes - request.name.size());
+}
 
 }  // namespace
 
@@ -71,6 +106,10 @@ std::size_t encode(const ConnectRequest& request, MutableBytes out) {
   store_le(out.data() + 8, request.credits_wanted);
   store_le(out.data() + 16, request.session_to_resume);
   store_le(out.data() + 24, request.client_nonce);
+  if (request.user != 0) {
+    put_user(request, out);
+    return kConnectRequestBytes;
+  }
   const std::string_view name = request.name.substr(0, kNameBytes);
   std::copy(name.begin(), name.end(), reinterpret_cast<char*>(out.data()) + 32);
   return kConnectRequestBytes;
@@ -78,18 +117,17 @@ std::size_t encode(const ConnectRequest& request, MutableBytes out) {
 
 Result<ConnectRequest> decode_connect_request(Bytes bytes) {
   RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectRequestBytes, kNoClient));
-  RKV_RETURN_IF_ERROR(check_reserved(bytes, 10, 6));
-  const std::string_view field = as_text(bytes.subspan(32, kNameBytes));
-  const std::string_view name = field.substr(0, field.find('\0'));
-  RKV_RETURN_IF_ERROR(check_reserved(bytes, 32 + name.size(), kNameBytes - name.size()));
-  return ConnectRequest{.credits_wanted = load_le<std::uint16_t>(bytes.data() + 8),
-                        .session_to_resume = load_le<std::uint64_t>(bytes.data() + 16),
-                        .client_nonce = load_le<std::uint64_t>(bytes.data() + 24),
-                        .name = name};
+  ConnectRequest request{.credits_wanted = load_le<std::uint16_t>(bytes.data() + 8),
+                         .session_to_resume = load_le<std::uint64_t>(bytes.data() + 16),
+                         .client_nonce = load_le<std::uint64_t>(bytes.data() + 24)};
+  const bool with_user = load_le<std::uint8_t>(bytes.data() + 10) == kWithUser;
+  RKV_RETURN_IF_ERROR(with_user ? get_user(bytes, request) : get_name(bytes, request));
+  return request;
 }
 
 std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
-  put_preamble(out, kConnectAcceptBytes);
+  const std::size_t length = accept.answer ? kConnectAcceptMaxBytes : kConnectAcceptBytes;
+  put_preamble(out, length);
   store_le(out.data() + 8, accept.epoch);
   store_le(out.data() + 16, accept.session);
   store_le(out.data() + 24, accept.credits);
@@ -101,7 +139,8 @@ std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
   put_window(out.data() + 64, accept.counters);
   store_le(out.data() + 80, accept.server_us);
   store_le(out.data() + 88, accept.max_packed);
-  return kConnectAcceptBytes;
+  if (accept.answer) std::ranges::copy(*accept.answer, out.data() + kConnectAnswerOffset);
+  return length;
 }
 
 Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
@@ -123,6 +162,9 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
     accept.max_packed = load_le<std::uint16_t>(bytes.data() + 88);
     RKV_RETURN_IF_ERROR(check_reserved(bytes, 90, 6));
   }
+  if (length >= kConnectAcceptMaxBytes) {
+    accept.answer = get_proof(bytes.data() + kConnectAnswerOffset);
+  }
   if (accept.epoch == 0 || accept.credits == 0 || accept.root.length < kRootPageBytes ||
       accept.max_message_bytes < kResponseHeaderBytes ||
       accept.max_sent_bytes < kRequestHeaderBytes + kMessageSourceBytes ||
@@ -133,23 +175,37 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
 }
 
 std::size_t encode(const ConnectReject& reject, MutableBytes out) {
-  const std::size_t text = std::min(reject.text.size(), kConnectRejectMaxBytes - kRejectTextOffset);
-  put_preamble(out, kRejectTextOffset + text);
+  const std::size_t challenge = reject.challenge ? kChallengeBytes : 0;
+  const std::size_t text =
+      std::min(reject.text.size(), kConnectRejectMaxBytes - kRejectTextOffset - challenge);
+  const std::size_t length = kRejectTextOffset + text + challenge;
+  put_preamble(out, length);
   store_le(out.data() + 8, static_cast<std::uint8_t>(reject.code));
+  store_le(out.data() + 9, static_cast<std::uint8_t>(reject.challenge ? 1 : 0));
   store_le(out.data() + 10, static_cast<std::uint16_t>(text));
   std::copy_n(reject.text.begin(), text, reinterpret_cast<char*>(out.data()) + kRejectTextOffset);
-  return kRejectTextOffset + text;
+  if (reject.challenge) {
+    std::byte* const at = out.data() + kRejectTextOffset + text;
+    store_le(at, reject.challenge->stamp);
+    std::ranges::copy(reject.challenge->cookie, at + 8);
+  }
+  return length;
 }
 
 Result<ConnectReject> decode_connect_reject(Bytes bytes) {
   RKV_RETURN_IF_ERROR(check_preamble(bytes, kRejectTextOffset));
-  RKV_RETURN_IF_ERROR(check_reserved(bytes, 9, 1));
+  const auto challenged = load_le<std::uint8_t>(bytes.data() + 9);
+  if (challenged > 1) RKV_RETURN_IF_ERROR(check_reserved(bytes, 9, 1));
   const std::size_t text = load_le<std::uint16_t>(bytes.data() + 10);
-  if (text > bytes.size() - kRejectTextOffset) {
+  if (text + (challenged != 0 ? kChallengeBytes : 0) > bytes.size() - kRejectTextOffset) {
     return fail(Code::kCorrupt, "the server's refusal has a wrong length");
   }
-  return ConnectReject{.code = static_cast<Code>(load_le<std::uint8_t>(bytes.data() + 8)),
+  ConnectReject reject{.code = static_cast<Code>(load_le<std::uint8_t>(bytes.data() + 8)),
                        .text = as_text(bytes.subspan(kRejectTextOffset, text))};
+  if (challenged == 0) return reject;
+  const std::byte* const at = bytes.data() + kRejectTextOffset + text;
+  reject.challenge = Challenge{.stamp = load_le<std::uint64_t>(at), .cookie = get_proof(at + 8)};
+  return reject;
 }
 
 // Request: opcode 1, condition 1, key length 2, value length 4, sequence 8, version 8, time to

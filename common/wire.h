@@ -13,8 +13,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include "common/auth/proof.h"
+#include "common/auth/role.h"
 #include "common/bytes.h"
 #include "common/layout.h"
 #include "rkv/durability.h"
@@ -30,13 +33,19 @@ inline constexpr std::uint16_t kWireVersion = 6;
 inline constexpr std::size_t kConnectRequestBytes = 56;
 inline constexpr std::size_t kConnectAcceptBytes = 96;
 inline constexpr std::size_t kConnectAcceptLeastBytes = 88;  // of a server that knows no packs
+inline constexpr std::size_t kConnectAcceptMaxBytes = 112;   // of a server that has users
 inline constexpr std::size_t kConnectRejectMaxBytes = 148;
+inline constexpr std::size_t kConnectAnswerOffset = 96;  // of the server's answer in an accept
 
 struct ConnectRequest {
   std::uint16_t credits_wanted = 0;     // requests in flight that the client asks for
   std::uint64_t session_to_resume = 0;  // last session, which the server ends; 0 = none
   std::uint64_t client_nonce = 0;
-  std::string_view name{};  // at most 24 bytes, for the server's log; not trusted
+  // At most 24 bytes, for the server's log; not trusted. Not sent with a user.
+  std::string_view name{};
+  std::uint32_t user = 0;   // number_of_user(); 0 = none
+  std::uint64_t stamp = 0;  // of the challenge that `proof` answers; 0 = asks for a challenge
+  Proof proof{};            // not sent without a stamp
 };
 struct RemoteWindow {  // a region of the server; length 0 = not granted
   std::uint64_t address = 0;
@@ -56,10 +65,18 @@ struct ConnectAccept {
   RemoteWindow counters{};
   std::uint64_t server_us = 0;   // as Response::server_us
   std::uint16_t max_packed = 0;  // operations in a pack; 0 = the server knows no packs
+  // Of a server that knows the user: make_answer() about the bytes before it.
+  std::optional<Proof> answer{};
+};
+// What a client with a user must include in its proof.
+struct Challenge {
+  std::uint64_t stamp = 0;  // the server's clock in microseconds, never 0
+  Proof cookie{};
 };
 struct ConnectReject {
   Code code = Code::kInternal;
   std::string_view text{};  // one sentence for a person; cut to what fits
+  std::optional<Challenge> challenge{};
 };
 
 // `out` holds at least the kConnect...Bytes named above. Returns the bytes written.
@@ -141,6 +158,8 @@ struct OpcodeTraits {
   static constexpr std::size_t kAnyLength = ~std::size_t{0};
 
   const char* name = "unknown";  // also in metrics
+  // The least role that may ask for it. Those that carry other requests leave it to them.
+  Role role = Role::kAdmin;
   bool takes_key = false;
   std::size_t value_bytes = 0;  // kAnyLength: any within the limit
   bool puts = false;            // takes a time to live and either condition
@@ -168,8 +187,9 @@ enum : unsigned {
   kNamesMemory = 128,
   kWrite = kKey | kDurability | kAcknowledges | kMayChange,
 };
-constexpr OpcodeTraits row(const char* name, std::size_t value_bytes, unsigned flags) {
+constexpr OpcodeTraits row(const char* name, Role role, std::size_t value_bytes, unsigned flags) {
   return {.name = name,
+          .role = role,
           .takes_key = (flags & kKey) != 0,
           .value_bytes = value_bytes,
           .puts = (flags & kPuts) != 0,
@@ -185,33 +205,33 @@ constexpr OpcodeTraits describe(Opcode opcode) {
   constexpr std::size_t kAny = OpcodeTraits::kAnyLength;
   switch (opcode) {
     case Opcode::kGet:
-      return row("get", kAny, kKey | kPackable);
+      return row("get", Role::kRead, kAny, kKey | kPackable);
     case Opcode::kPut:
-      return row("put", kAny, kWrite | kPuts | kPackable);
+      return row("put", Role::kWrite, kAny, kWrite | kPuts | kPackable);
     case Opcode::kRemove:
-      return row("remove", 0, kWrite | kPackable);
+      return row("remove", Role::kWrite, 0, kWrite | kPackable);
     case Opcode::kPing:
-      return row("ping", 0, 0);
+      return row("ping", Role::kRead, 0, 0);
     case Opcode::kFlush:
-      return row("flush", 0, kSaves);
+      return row("flush", Role::kWrite, 0, kSaves);
     case Opcode::kStats:
-      return row("stats", 0, 0);
+      return row("stats", Role::kAdmin, 0, 0);
     case Opcode::kAdd:
-      return row("add", kCounterBytes, kWrite | kPackable);
+      return row("add", Role::kWrite, kCounterBytes, kWrite | kPackable);
     case Opcode::kSwap:
-      return row("swap", 2 * kCounterBytes, kWrite | kPackable);
+      return row("swap", Role::kWrite, 2 * kCounterBytes, kWrite | kPackable);
     case Opcode::kPutLarge:
-      return row("put_large", kValueSourceBytes, kWrite | kPuts | kNamesMemory);
+      return row("put_large", Role::kWrite, kValueSourceBytes, kWrite | kPuts | kNamesMemory);
     case Opcode::kOpenCounter:
-      return row("open_counter", 1, kKey | kDurability | kMayChange);
+      return row("open_counter", Role::kWrite, 1, kKey | kDurability | kMayChange);
     case Opcode::kBackup:
-      return row("backup", kAny, kMayChange | kSaves);
+      return row("backup", Role::kAdmin, kAny, kMayChange | kSaves);
     case Opcode::kScan:
-      return row("scan", kAny, 0);
+      return row("scan", Role::kRead, kAny, 0);
     case Opcode::kLong:
-      return row("long", kMessageSourceBytes, kNamesMemory);
+      return row("long", Role::kRead, kMessageSourceBytes, kNamesMemory);
     case Opcode::kPack:
-      return row("pack", kAny, kDurability | kMayChange);
+      return row("pack", Role::kRead, kAny, kDurability | kMayChange);
   }
   return {};
 }

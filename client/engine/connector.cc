@@ -65,6 +65,7 @@ Status Connector::attempt(const Deadline& deadline) {
 bool Connector::worth_repeating(const Error& error) {
   switch (error.code) {
     case Code::kRejected:
+    case Code::kUnauthenticated:
     case Code::kVersionMismatch:
     case Code::kPermission:
     case Code::kNoDevice:

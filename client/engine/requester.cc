@@ -39,6 +39,7 @@ std::optional<WriteOutcome> outcome_of(Code code) {
     case Code::kNoDevice:
     case Code::kRejected:
     case Code::kInternal:
+    case Code::kUnauthenticated:
       return WriteOutcome::kMayHaveHappened;
   }
   return std::nullopt;

@@ -1,5 +1,7 @@
 #include "server/request/request_handler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -87,7 +89,17 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t
             "a server without a disk cannot answer by its marks");
 }
 
-RequestHandler::Answer RequestHandler::handle(Bytes message, DiskLookup look) {
+// Allocates nothing: a client may send such requests without end.
+Error RequestHandler::forbidden(Opcode opcode) {
+  const auto end = fmt::format_to_n(
+      forbidden_.data(), forbidden_.size() - 1,
+      "{} needs the role {}, and this user has the role {}: connect as another user",
+      to_string(opcode), to_string(traits_of(opcode).role), to_string(role_));
+  *end.out = '\0';
+  return {.code = Code::kPermission, .text = forbidden_.data()};
+}
+
+RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLookup look) {
   std::uint64_t sequence = 0;
   const Result<Request> request = decode_request(message, &sequence);
   if (!request) {
@@ -96,6 +108,9 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, DiskLookup look) {
     answer.malformed = true;
     return answer;
   }
+  role_ = role;
+  if (!is_allowed(request->opcode)) [[unlikely]]
+    return reply(refusal(request->opcode, sequence, forbidden(request->opcode)));
   if (request->durability > Durability::kMemory && log_.is_volatile()) {
     return reply(refusal(request->opcode, sequence,
                          {.code = Code::kUnsupported,
@@ -248,6 +263,8 @@ Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) 
                    {.code = Code::kInvalidArgument,
                     .text = "a pack must have gets, puts, removes, adds and swaps only"});
   }
+  if (!is_allowed(operation.opcode)) [[unlikely]]
+    return refusal(operation.opcode, 0, forbidden(operation.opcode));
   if (const Status valid = check_operation(operation); !valid) {
     return refusal(operation.opcode, 0, valid.error());
   }

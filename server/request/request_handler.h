@@ -90,9 +90,10 @@ class RequestHandler {
   // they are sent. Requests' begin_by times are resolved with it.
   void set_time(Nanos now) { now_ = now; }
 
-  // Executes one request. `message` comes from a peer and may hold any bytes. `look` is the result
-  // of a load for this request. Allocates only for stats, backups and pages of scans.
-  Answer handle(Bytes message, DiskLookup look = {});
+  // Executes one request of a client that has `role`. `message` comes from a peer and may hold any
+  // bytes. `look` is the result of a load for this request. Allocates only for stats, backups and
+  // pages of scans.
+  Answer handle(Bytes message, Role role, DiskLookup look = {});
   // The answer to a request that is not executed, for example because its load failed.
   static Response not_executed(Bytes message, const Error& error);
 
@@ -124,6 +125,10 @@ class RequestHandler {
 
  private:
   Answer serve(const Request& request);
+  // Whether the client's role allows the operation: one comparison.
+  bool is_allowed(Opcode opcode) const { return traits_of(opcode).role <= role_; }
+  // The refusal of an operation that is not allowed. Its text is valid until the next one.
+  Error forbidden(Opcode opcode);
   // `longest`: of a value that is copied; kTooLarge if the value is longer.
   Answer get(const Request& request, std::size_t longest = kMaxInlineBytes);
   void touch(Bytes encoded);
@@ -159,7 +164,9 @@ class RequestHandler {
   Scans* const scans_;
   const std::uint16_t max_packed_;
   Nanos now_ = 0;
-  DiskLookup look_;               // of the request that is being handled
+  Role role_ = Role::kRead;  // of the client whose request is being handled
+  DiskLookup look_;          // of the request that is being handled
+  std::array<char, 128> forbidden_{};
   std::vector<std::byte> value_;  // a GET's value: kMaxInlineBytes
   std::string stats_text_;
   std::array<Request, kMaxPacked> packed_;  // operations of the pack that is being handled

@@ -302,7 +302,7 @@ void Worker::refuse(const ReceivedRequest& request, const Error& error) {
 // Requests that await something, or are READ, are counted when they are answered.
 Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds) {
   Session& session = *request.session;
-  RequestHandler::Answer answer = handler_.handle(request.message, look);
+  RequestHandler::Answer answer = handler_.handle(request.message, session.role, look);
   if (answer.response.opcode == Opcode::kPack) {
     session.pack_turn = counters_.get(WorkerCounters::kTurns);
   }

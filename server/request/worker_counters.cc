@@ -32,7 +32,8 @@ constexpr std::array<Named, kStatuses - 2> kNames = {{{Code::kNotFound, "not_fou
                                                       {Code::kIo, "io"},
                                                       {Code::kCorrupt, "corrupt"},
                                                       {Code::kRejected, "rejected"},
-                                                      {Code::kInternal, "internal"}}};
+                                                      {Code::kInternal, "internal"},
+                                                      {Code::kUnauthenticated, "unauthenticated"}}};
 constexpr std::size_t kOtherStatus = kStatuses - 1;
 
 constexpr std::array<std::uint8_t, 256> make_indices() {

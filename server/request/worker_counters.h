@@ -14,7 +14,7 @@
 namespace rkv::server {
 
 // The status of an answer as a small number: 0 is "ok", the others stand for a Code.
-inline constexpr std::size_t kStatuses = 23;
+inline constexpr std::size_t kStatuses = 24;
 std::size_t status_index(std::uint8_t code);
 // "ok", "not_found", ...: a static label.
 std::string_view status_name(std::size_t index);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/auth/proof.h"
 #include "common/layout.h"
 #include "common/pack.h"
 #include "common/scan.h"
@@ -357,6 +358,56 @@ TEST_F(WirePage, ConnectionData) {
   bytes.assign(kConnectRejectMaxBytes, {});
   bytes.resize(encode(ConnectReject{.code = Code::kBusy, .text = "full"}, bytes));
   expect("connect-reject", bytes);
+}
+
+// A connection of the user `billing`, whose secret is 11...11, from its first request to the
+// accept.
+class WirePageUsers : public WirePage {
+ protected:
+  const ClientKeys keys_ = ClientKeys::of(*Secret::parse(std::string(64, '1')));
+  const Challenge challenge_ = {.stamp = 1'000'000,
+                                .cookie = {std::byte{0xC0}, std::byte{0x01}, std::byte{0xE5}}};
+  const Claim claim_ = {.stamp = challenge_.stamp,
+                        .cookie = challenge_.cookie,
+                        .user = number_of_user("billing"),
+                        .nonce = 0xABCD,
+                        .session_to_resume = 0,
+                        .credits_wanted = 4,
+                        .server = "192.0.2.1:7471"};
+};
+
+TEST_F(WirePageUsers, Requests) {
+  ConnectRequest request{.credits_wanted = 4, .client_nonce = 0xABCD, .user = claim_.user};
+  std::vector<std::byte> bytes(kConnectRequestBytes);
+  encode(request, bytes);
+  expect("connect-user", bytes);
+  bytes.assign(kConnectRejectMaxBytes, {});
+  bytes.resize(encode(
+      ConnectReject{.code = Code::kUnauthenticated, .text = "prove it", .challenge = challenge_},
+      bytes));
+  expect("connect-challenge", bytes);
+  request.stamp = challenge_.stamp;
+  request.proof = make_proof(keys_, claim_);
+  bytes.assign(kConnectRequestBytes, {});
+  encode(request, bytes);
+  expect("connect-proof", bytes);
+}
+
+TEST_F(WirePageUsers, Accept) {
+  ConnectAccept accept{.epoch = kEpoch,
+                       .session = 9,
+                       .credits = 4,
+                       .max_message_bytes = kMaxMessageBytes,
+                       .max_sent_bytes = 8192,
+                       .root = {.address = 0x7F0000000000, .remote_key = 0x99, .length = 0x21000},
+                       .server_us = 1'000'000,
+                       .max_packed = kMaxPacked,
+                       .answer = Proof{}};
+  std::vector<std::byte> bytes(kConnectAcceptMaxBytes);
+  encode(accept, bytes);
+  accept.answer = make_answer(keys_.stored, claim_, Bytes(bytes).first(kConnectAnswerOffset));
+  encode(accept, bytes);
+  expect("connect-answer", bytes);
 }
 
 }  // namespace

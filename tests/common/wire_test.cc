@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -419,6 +420,114 @@ TEST(ConnectData, RejectCarriesASentenceCutToFit) {
   ASSERT_TRUE(reject);
   EXPECT_EQ(reject->code, Code::kBusy);
   EXPECT_EQ(reject->text, std::string(136, 'x'));
+}
+
+constexpr Proof kSomeProof = {std::byte{1}, std::byte{2}, std::byte{3}};
+
+TEST(ConnectData, AUserAndAProofTakeThePlaceOfTheName) {
+  std::vector<std::byte> bytes(kConnectRequestBytes);
+  encode(ConnectRequest{.credits_wanted = 4,
+                        .session_to_resume = 6,
+                        .client_nonce = 7,
+                        .name = "not sent",
+                        .user = 77,
+                        .stamp = 5,
+                        .proof = kSomeProof},
+         bytes);
+  const auto request = decode_connect_request(bytes);
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->credits_wanted, 4);
+  EXPECT_EQ(request->session_to_resume, 6U);
+  EXPECT_EQ(request->client_nonce, 7U);
+  EXPECT_EQ(request->name, "");
+  EXPECT_EQ(request->user, 77U);
+  EXPECT_EQ(request->stamp, 5U);
+  EXPECT_EQ(request->proof, kSomeProof);
+  const auto with = [&](std::size_t at, std::uint8_t value) {
+    std::vector<std::byte> changed = bytes;
+    changed[at] = std::byte{value};
+    return decode_connect_request(changed);
+  };
+  EXPECT_FALSE(with(10, 2)) << "a kind that there is not";
+  EXPECT_FALSE(with(11, 1));
+  EXPECT_FALSE(with(10, 0)) << "a name with a user's number";
+  EXPECT_FALSE(with(12, 0)) << "no user";
+  EXPECT_FALSE(with(32, 0)) << "a proof without a stamp";
+}
+
+TEST(ConnectData, ARequestWithoutAStampHasNoProof) {
+  std::vector<std::byte> bytes(kConnectRequestBytes);
+  encode(ConnectRequest{.user = 77, .proof = kSomeProof}, bytes);
+  const auto request = decode_connect_request(bytes);
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->user, 77U);
+  EXPECT_EQ(request->proof, Proof{});
+}
+
+TEST(ConnectData, AChallengeFollowsTheSentence) {
+  std::vector<std::byte> bytes(kConnectRejectMaxBytes);
+  for (const std::string& text : {std::string(), std::string("who?"), std::string(300, 'x')}) {
+    bytes.assign(bytes.size(), {});
+    const std::size_t used =
+        encode(ConnectReject{.code = Code::kUnauthenticated,
+                             .text = text,
+                             .challenge = Challenge{.stamp = 5, .cookie = kSomeProof}},
+               bytes);
+    const auto reject = decode_connect_reject(Bytes(bytes).first(used));
+    ASSERT_TRUE(reject);
+    EXPECT_EQ(reject->code, Code::kUnauthenticated);
+    EXPECT_EQ(reject->text, text.substr(0, kConnectRejectMaxBytes - 12 - 24));
+    ASSERT_TRUE(reject->challenge);
+    EXPECT_EQ(reject->challenge->stamp, 5U);
+    EXPECT_EQ(reject->challenge->cookie, kSomeProof);
+    EXPECT_FALSE(decode_connect_reject(Bytes(bytes).first(used - 1)));
+    bytes[9] = std::byte{2};
+    EXPECT_FALSE(decode_connect_reject(bytes));
+  }
+}
+
+TEST(ConnectData, AnAcceptMayCarryTheServersAnswer) {
+  ConnectAccept accept{.epoch = 1,
+                       .session = 2,
+                       .credits = 3,
+                       .max_message_bytes = 4096,
+                       .max_sent_bytes = 1024,
+                       .root = {.address = 4, .remote_key = 5, .length = kRootPageBytes}};
+  std::vector<std::byte> bytes(196);
+  EXPECT_EQ(encode(accept, bytes), kConnectAcceptBytes);
+  EXPECT_FALSE(decode_connect_accept(bytes)->answer);
+  accept.answer = kSomeProof;
+  EXPECT_EQ(encode(accept, bytes), kConnectAcceptMaxBytes);
+  EXPECT_EQ(decode_connect_accept(bytes)->answer, kSomeProof);
+  store_le(bytes.data() + 6, std::uint16_t{kConnectAcceptMaxBytes - 1});
+  EXPECT_FALSE(decode_connect_accept(bytes)->answer) << "a part of an answer is none";
+}
+
+// Each operation by name, so that no new one gets a role by accident.
+TEST(Opcodes, NeedTheRolesThatTheWirePageSays) {
+  const std::map<std::string, Role> roles = {
+      {"get", Role::kRead},  {"put", Role::kWrite},          {"remove", Role::kWrite},
+      {"ping", Role::kRead}, {"flush", Role::kWrite},        {"stats", Role::kAdmin},
+      {"add", Role::kWrite}, {"swap", Role::kWrite},         {"put_large", Role::kWrite},
+      {"scan", Role::kRead}, {"open_counter", Role::kWrite}, {"backup", Role::kAdmin},
+      {"long", Role::kRead}, {"pack", Role::kRead}};
+  EXPECT_EQ(roles.size() + 1, wire_detail::kOpcodes);
+  for (std::uint8_t number = 1; number <= static_cast<std::uint8_t>(kLastOpcode); ++number) {
+    const OpcodeTraits& traits = traits_of(static_cast<Opcode>(number));
+    ASSERT_TRUE(roles.contains(traits.name)) << traits.name;
+    EXPECT_EQ(traits.role, roles.at(traits.name)) << traits.name;
+  }
+  EXPECT_EQ(traits_of(static_cast<Opcode>(200)).role, Role::kAdmin);
+}
+
+// What only carries other requests leaves the decision to them.
+TEST(Opcodes, WhatChangesOrSavesIsNotForReaders) {
+  for (std::uint8_t number = 1; number <= static_cast<std::uint8_t>(kLastOpcode); ++number) {
+    const auto opcode = static_cast<Opcode>(number);
+    const OpcodeTraits& traits = traits_of(opcode);
+    if (opcode == Opcode::kPack) continue;
+    EXPECT_TRUE(traits.role > Role::kRead || (!traits.may_change && !traits.saves)) << traits.name;
+  }
 }
 
 RC_GTEST_PROP(ConnectData, RandomBytesAreRefused, (const std::vector<std::uint8_t>& bytes)) {

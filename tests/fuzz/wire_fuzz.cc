@@ -91,7 +91,7 @@ void connect_accept(Bytes bytes) {
   const auto decoded = decode_connect_accept(bytes);
   if (!decoded) return;
   RKV_CHECK(decoded->credits != 0 && decoded->root.length >= kRootPageBytes, "nothing to use");
-  std::array<std::byte, kConnectAcceptBytes> again{};
+  std::array<std::byte, kConnectAcceptMaxBytes> again{};
   const std::size_t length = encode(*decoded, again);
   const std::size_t said = load_le<std::uint16_t>(bytes.data() + 6);
   RKV_CHECK(said >= length || decoded->max_packed == 0, "packs that nobody has offered");

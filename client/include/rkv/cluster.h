@@ -67,7 +67,8 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   //  - kInvalidArgument: two servers of the list are one process. The client compares epochs, which
   //    each start of a kvserver draws at random.
   //  - kUnreachable: a host name does not exist, or no server answers.
-  //  - kVersionMismatch, kCorrupt, kRejected, kPermission, kNoDevice: a retry does not help.
+  //  - kVersionMismatch, kCorrupt, kRejected, kUnauthenticated, kPermission, kNoDevice: a retry
+  //    does not help.
   static Result<Cluster> connect(const ShardMap& map, const ClientOptions& options = {},
                                  std::string* problem = nullptr);
   // As above, over one transport created by the caller. `clock` must outlive the cluster; null =

@@ -13,8 +13,8 @@
 //    kOutOfMemory only for GETs.
 //  - kTimeout, kDisconnected, kUnreachable: the deadline passed while the client waited or
 //    reconnected.
-//  - kRejected, kVersionMismatch, kPermission, kNoDevice, kUnsupported, kCorrupt: a retry does not
-//    help.
+//  - kRejected, kUnauthenticated, kVersionMismatch, kPermission, kNoDevice, kUnsupported, kCorrupt:
+//    a retry does not help.
 //  - kIo: the server's disk failed.
 //  - kStale: returned by flush() and backup() only.
 // Error::write says whether a write may have taken effect. kMayHaveHappened: the request was sent

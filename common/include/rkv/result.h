@@ -46,6 +46,7 @@ enum class Code : unsigned char {
   kCorrupt = 67,          // stored data or a message does not verify
   kRejected = 68,         // the peer refused the connection and said why
   kInternal = 69,         // a bug
+  kUnauthenticated = 70,  // the peer does not know who this is, or this does not know the peer
 };
 
 // Whether a write may have taken effect although the call failed.

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "common/pack.h"
+#include "common/scan.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/plain_memory.h"
 
@@ -33,10 +34,11 @@ class HandlerTest : public ::testing::Test {
     return rkv::testing::make_plain_memory(
         {.memory_bytes = kMinMemoryBytes, .epoch = 77, .hash_seed = 5});
   }
-  RequestHandler::Answer ask(const Request& request) {
+  RequestHandler::Answer ask(const Request& request) { return ask_as(Role::kAdmin, request); }
+  RequestHandler::Answer ask_as(Role role, const Request& request) {
     message_.resize(kRequestHeaderBytes + request.key.size() + request.value.size());
     message_.resize(encode(request, message_));
-    return handler_->handle(message_);
+    return handler_->handle(message_, role);
   }
   RequestHandler::Answer put(std::string_view key, std::string_view value) {
     return ask(
@@ -58,6 +60,57 @@ class HandlerTest : public ::testing::Test {
   std::unique_ptr<Store> store_;
   std::unique_ptr<RequestHandler> handler_;
   std::vector<std::byte> message_;
+};
+
+// A request of this opcode that the decoder accepts. Without `default`: the compiler demands the
+// case of a new opcode.
+struct Sample {
+  explicit Sample(Opcode opcode) : request{.opcode = opcode, .sequence = 3} {
+    if (traits_of(opcode).takes_key) request.key = as_bytes("key");
+    switch (opcode) {
+      case Opcode::kGet:
+      case Opcode::kPut:
+      case Opcode::kRemove:
+      case Opcode::kPing:
+      case Opcode::kFlush:
+      case Opcode::kStats:
+        return;
+      case Opcode::kAdd:
+        value.resize(kCounterBytes);
+        break;
+      case Opcode::kSwap:
+        value.resize(2 * kCounterBytes);
+        break;
+      case Opcode::kOpenCounter:
+        value.resize(1);
+        break;
+      case Opcode::kPutLarge:
+        value.resize(kValueSourceBytes);
+        encode(ValueSource{.address = 64, .remote_key = 1, .length = kMaxInlineBytes + 1}, value);
+        break;
+      case Opcode::kBackup:
+        request.value = as_bytes("monday");
+        return;
+      case Opcode::kScan:
+        value.resize(kMaxScanQueryBytes);
+        value.resize(encode(ScanQuery{}, value));
+        break;
+      case Opcode::kLong:
+        value.resize(kMessageSourceBytes);
+        encode(MessageSource{.address = 64, .remote_key = 1, .length = kRequestHeaderBytes}, value);
+        break;
+      case Opcode::kPack: {
+        value.resize(256);
+        PackWriter writer(value);
+        writer.add({.opcode = Opcode::kGet, .key = as_bytes("key")});
+        value.resize(writer.finish().size());
+        break;
+      }
+    }
+    request.value = value;
+  }
+  Request request;
+  std::vector<std::byte> value;
 };
 
 std::uint8_t code(Code code) {
@@ -300,14 +353,14 @@ TEST_F(VolatileHandlerTest, DurableWritesAreRefusedBeforeTheyAreMade) {
 TEST_F(HandlerTest, AMessageShorterThanAHeaderEndsTheConnection) {
   const auto bytes = patterned(3, kRequestHeaderBytes - 1);
   for (std::size_t length = 0; length < kRequestHeaderBytes; ++length)
-    EXPECT_TRUE(is_disconnect(handler_->handle(Bytes(bytes).first(length))));
+    EXPECT_TRUE(is_disconnect(handler_->handle(Bytes(bytes).first(length), Role::kAdmin)));
 }
 
 TEST_F(HandlerTest, ABadRequestIsAnsweredUnderItsSequence) {
   (void)put("key", "value");
   std::vector<std::byte> bad = message_;
   bad.pop_back();
-  const auto answer = handler_->handle(bad);
+  const auto answer = handler_->handle(bad, Role::kAdmin);
   EXPECT_TRUE(is_reply(answer));
   EXPECT_TRUE(answer.malformed);
   EXPECT_EQ(answer.response.sequence, 3U);
@@ -404,7 +457,7 @@ TEST_F(PackTest, ThatLiesIsRefusedAsAWhole) {
     shorter.resize(whole.size() - cut);
     store_le(shorter.data() + 4, static_cast<std::uint32_t>(shorter.size() - kRequestHeaderBytes));
     (void)ask({.opcode = Opcode::kRemove, .key = as_bytes("a")});
-    const auto answer = handler_->handle(shorter);
+    const auto answer = handler_->handle(shorter, Role::kAdmin);
     EXPECT_EQ(answer.response.code, code(Code::kInvalidArgument)) << cut;
     EXPECT_EQ(ask(get_of("a")).response.code, code(Code::kNotFound)) << cut;
   }
@@ -415,7 +468,8 @@ TEST_F(PackTest, OtherOperationsAreRefusedInIt) {
     if (is_packable(static_cast<Opcode>(opcode))) continue;
     (void)pack({put_of("a", "value"), put_of("b", "value")});
     message_[kRequestHeaderBytes + kPackHeaderBytes] = static_cast<std::byte>(opcode);
-    const auto all = results(handler_->handle(message_), {Opcode::kPut, Opcode::kPut});
+    const auto all =
+        results(handler_->handle(message_, Role::kAdmin), {Opcode::kPut, Opcode::kPut});
     ASSERT_EQ(all.size(), 2U);
     EXPECT_EQ(all[0].code, code(Code::kInvalidArgument)) << int{opcode};
     EXPECT_EQ(all[1].code, 0);
@@ -548,7 +602,7 @@ TEST_F(PackTest, RandomPacksAreAnswered) {
     for (std::uint64_t changes = random.below(4); changes > 0; --changes)
       message_[kRequestHeaderBytes + random.below(message_.size() - kRequestHeaderBytes)] =
           static_cast<std::byte>(random());
-    const auto answer = handler_->handle(message_);
+    const auto answer = handler_->handle(message_, Role::kAdmin);
     if (i % 16 == 0) apply_all();
     const std::size_t length = encode(answer.response, reply);
     ASSERT_TRUE(decode_response(Bytes(reply).first(length)));
@@ -578,7 +632,7 @@ TEST_F(HandlerTest, RandomAndTruncatedMessagesAreAnswered) {
           static_cast<std::byte>(random());
     if (random.below(4) == 0) message_.resize(random.below(message_.size() + 1));
     if (random.below(4) == 0) message_.resize(message_.size() + random.below(9));
-    const auto answer = handler_->handle(message_);
+    const auto answer = handler_->handle(message_, Role::kAdmin);
     if (i % 64 == 0) apply_all();
     if (is_disconnect(answer)) {
       ASSERT_LT(message_.size(), kRequestHeaderBytes);
@@ -594,6 +648,73 @@ TEST_F(HandlerTest, RandomAndTruncatedMessagesAreAnswered) {
   apply_all();
   EXPECT_EQ(put("key", "value").response.code, 0);
   EXPECT_EQ(as_text(ask({.opcode = Opcode::kGet, .key = as_bytes("key")}).response.value), "value");
+}
+
+TEST_F(HandlerTest, EachRoleMayDoWhatItsOpcodesSay) {
+  for (std::uint8_t number = 1; number <= static_cast<std::uint8_t>(kLastOpcode); ++number) {
+    const auto opcode = static_cast<Opcode>(number);
+    const Sample sample(opcode);
+    for (const Role role : kRoles) {
+      SCOPED_TRACE(std::string(to_string(opcode)) + " by " + to_string(role));
+      auto answer = ask_as(role, sample.request);
+      const bool forbidden = traits_of(opcode).role > role;
+      EXPECT_EQ(answer.response.code == code(Code::kPermission), forbidden);
+      EXPECT_FALSE(answer.malformed);
+      if (auto* const fetch = std::get_if<RequestHandler::FetchValue>(&answer.next)) {
+        handler_->cancel(std::move(fetch->large));
+      }
+      if (!forbidden) continue;
+      EXPECT_TRUE(is_reply(answer));
+      EXPECT_EQ(answer.response.sequence, 3U);
+      const std::string text(as_text(answer.response.value));
+      EXPECT_EQ(text, std::string(to_string(opcode)) + " needs the role " +
+                          to_string(traits_of(opcode).role) + ", and this user has the role " +
+                          to_string(role) + ": connect as another user");
+    }
+  }
+}
+
+TEST_F(HandlerTest, WhatARoleForbidsIsNotDone) {
+  ASSERT_EQ(put("key", "value").response.code, 0);
+  for (const Opcode opcode : {Opcode::kPut, Opcode::kRemove}) {
+    const Sample sample(opcode);
+    EXPECT_EQ(ask_as(Role::kRead, sample.request).response.code, code(Code::kPermission));
+  }
+  const auto got = ask_as(Role::kRead, {.opcode = Opcode::kGet, .key = as_bytes("key")});
+  EXPECT_EQ(as_text(got.response.value), "value");
+}
+
+TEST_F(HandlerTest, TheRoleDecidesOnEachOperationOfAPack) {
+  ASSERT_EQ(put("there", "value").response.code, 0);
+  const std::array<Opcode, 5> opcodes = {Opcode::kGet, Opcode::kPut, Opcode::kAdd, Opcode::kSwap,
+                                         Opcode::kRemove};
+  std::vector<std::byte> pack(512);
+  PackWriter writer(pack);
+  const std::array<std::byte, 2 * kCounterBytes> numbers{};
+  for (const Opcode opcode : opcodes) {
+    Request one{.opcode = opcode};
+    one.key = as_bytes(opcode == Opcode::kGet ? "there" : "new");
+    if (opcode != Opcode::kPut)
+      one.value = Bytes(numbers).first(traits_of(opcode).value_bytes % 99);
+    if (opcode == Opcode::kGet) one.value = {};
+    writer.add(one);
+  }
+  const Request request{.opcode = Opcode::kPack, .sequence = 4, .value = writer.finish()};
+  const auto codes_as = [&](Role role) {
+    std::vector<std::uint8_t> codes;
+    const auto answer = ask_as(role, request);
+    EXPECT_EQ(answer.response.code, 0);
+    ResultReader reader(answer.response.value);
+    for (const Opcode opcode : opcodes)
+      codes.push_back(reader.next(opcode)->code);
+    return codes;
+  };
+  const std::uint8_t no = code(Code::kPermission);
+  EXPECT_EQ(codes_as(Role::kRead), (std::vector<std::uint8_t>{0, no, no, no, no}));
+  EXPECT_EQ(ask({.opcode = Opcode::kGet, .key = as_bytes("new")}).response.code,
+            code(Code::kNotFound));
+  for (const std::uint8_t result : codes_as(Role::kWrite))
+    EXPECT_NE(result, no);
 }
 
 }  // namespace
