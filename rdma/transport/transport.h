@@ -266,6 +266,9 @@ class Incoming {
   virtual ~Incoming() = default;
   virtual Bytes private_data() const = 0;  // 56 bytes, padded with zeros
   virtual const std::string& peer() const = 0;
+  // Our own address, as the peer called it; the peer has the same text in Rejection::called. Not a
+  // name of HOST:PORT, of which several may mean one address.
+  virtual std::string called() const = 0;
   // Accepts with at most 196 bytes of private data. The connection is usable at once; its first
   // receive may arrive before this returns. kDisconnected: the peer has disconnected meanwhile.
   // kNoDevice: the request came over another device than the transport's. After an error the
@@ -289,6 +292,7 @@ class Listener {
 struct Rejection {
   std::size_t length = 0;
   std::byte reason[148] = {};
+  std::string called{};  // the address that was called, as Incoming::called()
 };
 
 // One state change of a device.

@@ -100,9 +100,10 @@ TEST_P(TransportContract, ConnectEndsWithItsDeadlineWhenNobodyAnswers) {
 
 // Connects while `answer` deals with the request.
 template <class Answer>
-std::pair<Result<std::unique_ptr<Connection>>, Rejection> connect_against(Harness& harness,
-                                                                          Answer answer) {
+std::pair<Result<std::unique_ptr<Connection>>, Rejection> connect_against(
+    Harness& harness, Answer answer, std::uint16_t* port = nullptr) {
   const auto listener = need(harness.server().listen(harness.listen_address()));
+  if (port != nullptr) *port = listener->port();
   End client(harness, harness.client());
   Result<std::unique_ptr<Connection>> made = fail(Code::kInternal, "not tried");
   Rejection rejection;
@@ -128,6 +129,17 @@ TEST_P(TransportContract, ARejectionCarriesItsReason) {
   EXPECT_EQ(made.error().code, Code::kRejected);
   ASSERT_GE(rejection.length, 10U);
   EXPECT_EQ(as_text(Bytes(rejection.reason).first(10)), "full house");
+}
+
+// A client and a server that prove something to each other include this in it.
+TEST_P(TransportContract, BothSidesNameTheServersAddressAlike) {
+  std::string called;
+  std::uint16_t port = 0;
+  const auto [made, rejection] = connect_against(
+      *harness_, [&](std::unique_ptr<Incoming> in) { called = in->called(); }, &port);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(rejection.called, called);
+  EXPECT_TRUE(called.ends_with(":" + std::to_string(port))) << called;
 }
 
 TEST_P(TransportContract, ARequestDroppedWithoutAnswerIsRejected) {

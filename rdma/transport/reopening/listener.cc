@@ -18,6 +18,7 @@ class KeptIncoming final : public Incoming {
 
   Bytes private_data() const override { return request_->private_data(); }
   const std::string& peer() const override { return request_->peer(); }
+  std::string called() const override { return request_->called(); }
   // The next device's queue refuses a request that came over a lost device (kNoDevice).
   Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
                                              Bytes private_data,

@@ -169,6 +169,7 @@ Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOpt
   RKV_ASSIGN_OR_RETURN(Answer answer, wait_for_answer(socket.get(), deadline));
   Accept accept;
   if (!decode(answer.packet, PacketKind::kAccept, &accept)) {
+    if (rejection != nullptr) rejection->called = called_text(port);
     return refusal(answer.packet, rejection);
   }
   RKV_ASSIGN_OR_RETURN(Link link, make_link(std::move(answer), accept));

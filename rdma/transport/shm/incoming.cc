@@ -1,5 +1,7 @@
 #include "rdma/transport/shm/incoming.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "common/check.h"
@@ -10,11 +12,12 @@ namespace {
 class ShmIncoming final : public Incoming {
  public:
   ShmIncoming(std::shared_ptr<Shared> shared, PeerSocket socket, const Hello& hello,
-              std::string peer)
+              std::string peer, std::string called)
       : shared_(std::move(shared)),
         socket_(std::move(socket)),
         hello_(hello),
-        peer_(std::move(peer)) {}
+        peer_(std::move(peer)),
+        called_(std::move(called)) {}
   ~ShmIncoming() override {
     if (socket_) say_no({});
   }
@@ -23,6 +26,7 @@ class ShmIncoming final : public Incoming {
 
   Bytes private_data() const override { return hello_.data; }
   const std::string& peer() const override { return peer_; }
+  std::string called() const override { return called_; }
   void reject(Bytes reason) override {
     if (socket_) say_no(reason);
   }
@@ -87,14 +91,19 @@ class ShmIncoming final : public Incoming {
   PeerSocket socket_;  // empty: answered
   Hello hello_;
   std::string peer_;
+  std::string called_;
 };
 
 }  // namespace
 
 std::unique_ptr<Incoming> make_incoming(std::shared_ptr<Shared> shared, PeerSocket socket,
-                                        const Hello& hello, std::string peer) {
-  return std::make_unique<ShmIncoming>(std::move(shared), std::move(socket), hello,
-                                       std::move(peer));
+                                        const Hello& hello, std::string peer, std::string called) {
+  return std::make_unique<ShmIncoming>(std::move(shared), std::move(socket), hello, std::move(peer),
+                                       std::move(called));
+}
+
+std::string called_text(std::uint16_t port) {
+  return fmt::format("shm:{}", port);
 }
 
 }  // namespace rkv::rdma::shm

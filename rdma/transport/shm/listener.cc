@@ -250,7 +250,7 @@ bool ShmListener::hear(Stranger& stranger) {
     return true;
   }
   introduced_.push_back(make_incoming(shared_, std::move(stranger.socket), hello,
-                                      fmt::format("shm:{}", stranger.pid)));
+                                      fmt::format("shm:{}", stranger.pid), called_text(port_)));
   return true;
 }
 

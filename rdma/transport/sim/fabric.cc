@@ -154,7 +154,10 @@ Result<std::unique_ptr<Connection>> SimTransport::connect(
   give_up(*handshake, *bound);
   switch (handshake->state) {
     case Handshake::State::kRejected:
-      if (rejection != nullptr) *rejection = handshake->rejection;
+      if (rejection != nullptr) {
+        *rejection = handshake->rejection;
+        rejection->called = called_text(*port);
+      }
       return fail(Code::kRejected, "the peer refused the connection");
     case Handshake::State::kUnreachable:
       return fail(Code::kUnreachable, "the address has no listener");

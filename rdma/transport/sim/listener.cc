@@ -73,7 +73,7 @@ Result<std::unique_ptr<Incoming>> SimListener::next(const Deadline& deadline) {
   }
   auto handshake = std::move(arrived_.front());
   arrived_.pop_front();
-  return std::unique_ptr<Incoming>(new SimIncoming(fabric_, host_, std::move(handshake)));
+  return std::unique_ptr<Incoming>(new SimIncoming(fabric_, host_, std::move(handshake), port_));
 }
 
 Result<std::unique_ptr<Connection>> SimIncoming::accept(Queue& queue,

@@ -28,6 +28,11 @@ struct Handshake {
   WaitPoint point;  // connect() waits here
 };
 
+// The text of Incoming::called() for the listener of a port.
+inline std::string called_text(std::uint16_t port) {
+  return "sim:" + std::to_string(port);
+}
+
 class SimListener final : public Listener {
  public:
   SimListener(std::shared_ptr<Fabric> fabric, std::shared_ptr<Host> host, std::uint16_t port);
@@ -53,13 +58,17 @@ class SimListener final : public Listener {
 class SimIncoming final : public Incoming {
  public:
   SimIncoming(std::shared_ptr<Fabric> fabric, std::shared_ptr<Host> host,
-              std::shared_ptr<Handshake> handshake)
-      : fabric_(std::move(fabric)), host_(std::move(host)), handshake_(std::move(handshake)) {}
+              std::shared_ptr<Handshake> handshake, std::uint16_t port)
+      : fabric_(std::move(fabric)),
+        host_(std::move(host)),
+        handshake_(std::move(handshake)),
+        port_(port) {}
   ~SimIncoming() override {
     if (!answered_) reject({});
   }
   Bytes private_data() const override { return handshake_->request; }
   const std::string& peer() const override { return handshake_->from; }
+  std::string called() const override { return called_text(port_); }
   Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions& options,
                                              Bytes private_data, const Deadline& deadline) override;
   void reject(Bytes reason) override;
@@ -68,6 +77,7 @@ class SimIncoming final : public Incoming {
   std::shared_ptr<Fabric> fabric_;
   std::shared_ptr<Host> host_;
   std::shared_ptr<Handshake> handshake_;
+  std::uint16_t port_;
   bool answered_ = false;
 };
 

@@ -17,10 +17,12 @@ class VerbsIncoming final : public Incoming {
   VerbsIncoming(ConnectRequest request, const Shared& shared)
       : request_(std::move(request)),
         peer_(request_.peer_address().to_string()),
+        called_(request_.local_address().to_string()),
         same_device_(request_.device().raw() == shared.device.raw()) {}
 
   Bytes private_data() const override { return request_.private_data(); }
   const std::string& peer() const override { return peer_; }
+  std::string called() const override { return called_; }
 
   // Does not wait for the handshake's last message. Its outcome arrives on the queue, so a client
   // that never sends it cannot delay other clients.
@@ -57,6 +59,7 @@ class VerbsIncoming final : public Incoming {
  private:
   ConnectRequest request_;
   std::string peer_;
+  std::string called_;
   bool same_device_;
 };
 

@@ -132,6 +132,7 @@ Result<std::unique_ptr<Connection>> VerbsTransport::connect_to(
       const Bytes reason = refusal.bytes();
       rejection->length = std::min(reason.size(), sizeof rejection->reason);
       std::ranges::copy(reason.first(rejection->length), rejection->reason);
+      rejection->called = peer.to_string();
     }
     return std::unexpected(link.error());
   }

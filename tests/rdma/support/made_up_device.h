@@ -177,6 +177,7 @@ class MadeUpIncoming final : public Incoming {
   explicit MadeUpIncoming(Lab& lab) : lab_(lab) {}
   Bytes private_data() const override { return {}; }
   const std::string& peer() const override { return peer_; }
+  std::string called() const override { return "made up"; }
   Result<std::unique_ptr<Connection>> accept(Queue& queue, const ConnectionOptions&, Bytes,
                                              const Deadline&) override {
     return std::make_unique<MadeUpConnection>(lab_, dynamic_cast<MadeUpQueue&>(queue));

@@ -111,6 +111,8 @@ class IncomingRequest {
 
   Bytes private_data() const { return data_.bytes(); }
   SocketAddress peer_address() const { return id().peer_address(); }
+  // The address that the peer called.
+  SocketAddress local_address() const { return id().local_address(); }
   Device device() const { return id().device(); }
   std::uint8_t port_number() const { return id().port_number(); }
   // Rejects the request; the peer finds `reason` in `rejection`. At most 148 bytes; 136 for a
