@@ -185,7 +185,10 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
   for (;;) {
     const auto signal = signal_within(kTickNanos);
     if (signal && *signal != SIGHUP) break;
-    if (signal) read_log_level_again(arguments);
+    if (signal) {
+      read_log_level_again(arguments);
+      server.read_users_again();
+    }
     server.tick();
     manager.tick();
     rkv::server::summarise_log();

@@ -82,6 +82,7 @@ std::optional<Failure> Server::start() {
 
 std::optional<Failure> Server::start_parts() {
   if (auto failure = check_threads()) return failure;
+  if (auto failure = load_users()) return failure;
   if (auto failure = lock_data()) return failure;
   if (auto failure = start_monitor()) return failure;
   if (auto failure = open_data()) return failure;
@@ -104,6 +105,36 @@ std::optional<Failure> Server::check_threads() const {
     return environment_failure(fmt::format("cannot start {} threads", count), tried.error());
   }
   return std::nullopt;
+}
+
+std::optional<Failure> Server::load_users() {
+  if (options_.users.empty()) return std::nullopt;
+  std::string problem;
+  auto users = Users::load(options_.users, &problem);
+  if (!users) return Failure{kExitUsage, problem};
+  if ((*users)->count() == 0) {
+    log_warn(
+        EventName("no_users"),
+        "the users file {} has no users: nobody can connect until it has one and is read again",
+        options_.users);
+  }
+  authentication_ = std::make_shared<Authentication>(std::move(*users));
+  return std::nullopt;
+}
+
+void Server::read_users_again() {
+  if (authentication_ == nullptr) return;
+  std::string problem;
+  auto users = Users::load(options_.users, &problem);
+  if (!users) {
+    log_error(EventName("users_wrong"), "the users were not read again, nothing changes: {}",
+              problem);
+    return;
+  }
+  endpoints_->end_revoked(*users);  // first: see Authentication::replace()
+  authentication_->replace(*users);
+  log_info(EventName("users_read"), "the users were read again: {} in {}", (*users)->count(),
+           options_.users);
 }
 
 // Runs before the steps that take long, so that an operator can watch them.
@@ -410,7 +441,8 @@ std::optional<Failure> Server::begin_serving() {
                      .epoch = memory_->epoch(),
                      .root = {},
                      .max_clients = options_.max_clients,
-                     .max_offences = options_.max_offences});
+                     .max_offences = options_.max_offences,
+                     .authentication = authentication_});
   ready_ = true;
   monitor_.ready({.facts = [this] { return facts(); },
                   .log = [this] { return log_facts(); },

@@ -11,6 +11,7 @@
 //   return server.stop();
 //
 // Start order:
+//  0. users file (read, and closed again)
 //  1. lock file (the first descriptor that the server opens)
 //  2. port of --metrics
 //  3. database
@@ -34,6 +35,7 @@
 
 #include "common/clock.h"
 #include "rdma/choose.h"
+#include "server/admission/authentication.h"
 #include "server/background/backups.h"
 #include "server/background/counter_flusher.h"
 #include "server/background/disk_fetcher.h"
@@ -69,6 +71,9 @@ class Server {
   bool ready() const { return ready_; }
   // Call every 100 ms: advances the tick by which clients see that the server is alive.
   void tick();
+  // Reads the users file again (SIGHUP). Ends the sessions of users that were removed or changed.
+  // If the file is invalid, nothing changes and an error is logged. Call it after start().
+  void read_users_again();
   // Ends all connections, saves all accepted writes and closes the database. Blocks.
   std::optional<Failure> stop();
 
@@ -78,6 +83,7 @@ class Server {
  private:
   std::optional<Failure> start_parts();
   std::optional<Failure> check_threads() const;
+  std::optional<Failure> load_users();
   std::optional<Failure> lock_data();
   std::optional<Failure> start_monitor();
   std::optional<Failure> open_data();
@@ -104,6 +110,7 @@ class Server {
   const Nanos started_;
 
   // In order of creation; destroyed in reverse order.
+  std::shared_ptr<Authentication> authentication_;  // nullptr: no users
   std::optional<LockFile> lock_;
   std::unique_ptr<StorageEngine> engine_;  // nullptr: memory only
   std::uint32_t boot_ = 0;

@@ -47,6 +47,8 @@ Runs YCSB's core workloads against a kvserver: first -load, then -t.
   --server HOST:PORT  the kvserver (127.0.0.1:7471)
   --servers LIST      servers of one store, comma-separated: [NAME=]HOST:PORT[*WEIGHT]
   --servers-file FILE  the same from a file, one per line, # for comments
+  --user NAME         user, for a server that has users
+  --secret-file FILE  secret of the user, in a file for its owner alone; or as KVCLIENT_SECRET
   --transport HOW     auto, verbs or shm (auto)
   --poll HOW          adaptive, busy or event (adaptive)
   --cache SIZE        each thread's cache of key locations; 0: off (64MiB)
@@ -103,8 +105,9 @@ constexpr std::pair<std::string_view, const char*> kPropertyFlags[] = {
     {"-threads", "threadcount"}, {"-target", "target"}, {"-l", "label"}, {"-db", "db"}};
 // Flags that are kvclient's.
 constexpr std::string_view kConnectionFlags[] = {
-    "--server", "--servers", "--servers-file", "--transport", "--poll",     "--cache", "--timeout",
-    "--device", "-d",        "--ib-port",      "-i",          "--gid-index"};
+    "--user",      "--secret-file", "--server", "--servers",  "--servers-file",
+    "--transport", "--poll",        "--cache",  "--timeout",  "--device",
+    "-d",          "--ib-port",     "-i",       "--gid-index"};
 
 bool take_switch(Words& words, std::string_view flag) {
   if (flag == "-load") {

@@ -100,6 +100,8 @@ std::string advice_for(const ServerFindings& facts) {
              "errors of the device files above";
     case Code::kBusy:
       return "try again later, or start the server with a greater --max-clients";
+    case Code::kUnauthenticated:
+      return "give --user and --secret-file of a user in the server's --users file";
     case Code::kOutOfMemory:
       return "fix the error of memlock above";
     default:
@@ -149,6 +151,11 @@ void ask_client(Client& client, ServerFindings& facts) {
   // The READs come first: a request without an answer may cost the connection.
   facts.read = measure([&] { return client.ping_one_sided(); });
   const auto text = client.server_stats();
+  if (!text && text.error().code == Code::kPermission) {  // the user's role does not allow it
+    facts.version = "of unknown version (the user may not ask)";
+    facts.ping = measure([&] { return client.ping(); });
+    return;
+  }
   if (!text) {
     facts.error = text.error();
     return;
@@ -174,7 +181,8 @@ std::vector<Finding> judge_server(const ServerFindings& facts, bool named) {
     // its absence is a warning.
     const Code code = facts.error->code;
     const bool absent = code != Code::kBusy && code != Code::kRejected &&
-                        code != Code::kVersionMismatch && code != Code::kCorrupt;
+                        code != Code::kUnauthenticated && code != Code::kVersionMismatch &&
+                        code != Code::kCorrupt;
     out.push_back({.check = "server",
                    .subject = facts.address,
                    .level = !named && absent ? Level::kWarning : Level::kError,
@@ -194,8 +202,10 @@ std::vector<Finding> judge_server(const ServerFindings& facts, bool named) {
   }
   out.push_back({.check = "server",
                  .subject = facts.address,
-                 .found = fmt::format("kvserver {}, epoch {:016x}; {}", facts.version, facts.epoch,
-                                      facts.transport)});
+                 .found = facts.epoch == 0
+                              ? fmt::format("kvserver {}; {}", facts.version, facts.transport)
+                              : fmt::format("kvserver {}, epoch {:016x}; {}", facts.version,
+                                            facts.epoch, facts.transport)});
   for (const ServerFindings::Closed& closed : facts.closed) {
     out.push_back({.check = "endpoint",
                    .subject = facts.address,

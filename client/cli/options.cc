@@ -6,8 +6,10 @@
 #include <cxxopts.hpp>
 #include <optional>
 
+#include "client/cli/secret_file.h"
 #include "client/cli/server_list.h"
 #include "client/cli/verb_options.h"
+#include "common/auth/proof.h"
 #include "common/parse.h"
 
 namespace rkv::cli {
@@ -32,6 +34,9 @@ constexpr GlobalFlag kGlobalFlags[] = {
      "servers of one store, comma-separated: [NAME=]HOST:PORT[*WEIGHT]"},
     {"servers-file", 0, true, "KVCLIENT_SERVERS_FILE", "", "FILE",
      "the same from a file, one per line, # for comments"},
+    {"user", 0, true, "KVCLIENT_USER", "", "NAME", "user, for a server that has users"},
+    {"secret-file", 0, true, "KVCLIENT_SECRET_FILE", "", "FILE",
+     "secret of the user, in a file for its owner alone; or as KVCLIENT_SECRET"},
     {"output", 0, true, "KVCLIENT_OUTPUT", "text", "text|json|tsv",
      "output format; tsv: records in the format of load"},
     {"hex", 0, false, "KVCLIENT_HEX", "false", "", "read and print keys and values in hexadecimal"},
@@ -59,6 +64,12 @@ const GlobalFlag* find_flag(std::string_view argument) {
 // Returns true for the flags that name the store's servers.
 bool says_where(const GlobalFlag& flag) {
   return std::string_view(flag.name).starts_with("server");
+}
+
+// Returns true for the flags whose empty variable means that there is none.
+bool is_empty_for_none(const GlobalFlag& flag) {
+  const std::string_view name = flag.name;
+  return name.starts_with("servers") || name == "secret-file";
 }
 
 // ---------------------------------------------------------------------------------- option sets
@@ -144,6 +155,11 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   }
   if (name == "servers") return set_servers(text, globals.servers);
   if (name == "servers-file") return set_servers_file(text, globals.servers);
+  if (name == "user") {
+    client.user = text;
+    return text.empty() || is_user_name(text) ? "" : needs("a user's name");
+  }
+  if (name == "secret-file") return read_secret_file(text, client.secret);
   if (name == "output") {
     globals.json = text == "json";
     globals.tsv = text == "tsv";
@@ -190,6 +206,18 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   const auto size = parse_size(text);  // cache
   client.cache_bytes = size ? *size : 0;
   return size ? "" : needs("a size such as 64MiB");
+}
+
+// A user needs a secret, and a secret a user.
+std::string user_problem(const ClientOptions& client) {
+  if (!client.user.empty() && client.secret.empty()) {
+    return "--user needs the user's secret: give --secret-file, or set KVCLIENT_SECRET";
+  }
+  if (client.user.empty() && !client.secret.empty()) {
+    return "a secret needs a user: give --user, or leave out --secret-file and KVCLIENT_SECRET";
+  }
+  if (client.user.empty() || Secret::parse(client.secret)) return {};
+  return "KVCLIENT_SECRET needs the 64 hexadecimal digits that kvserver user add made";
 }
 
 // Checks --output tsv given with the verb. As a default of the shell or the environment tsv applies
@@ -278,7 +306,8 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   for (std::string& argument : command.arguments) {
     if (hidden && argument.starts_with(kNegative)) argument.erase(0, 1);
   }
-  std::string problem = set_verb_options(command, *result);
+  std::string problem = user_problem(client);
+  if (problem.empty()) problem = set_verb_options(command, *result);
   if (problem.empty() && result->count("output") != 0) problem = tsv_problem(command);
   if (problem.empty() && info != nullptr) problem = arguments_problem(command, *info);
   if (!problem.empty()) return usage_error(std::move(problem));
@@ -364,10 +393,12 @@ const std::vector<VerbInfo>& verbs() {
 
 Parsed parse_arguments(const std::vector<std::string>& arguments, const Environment& environment) {
   Globals defaults;
+  // Not an option: other users of the machine see a program's options.
+  if (const char* secret = environment("KVCLIENT_SECRET")) defaults.client.secret = secret;
   for (const GlobalFlag& flag : kGlobalFlags) {
     const char* set = environment(flag.variable);
     const std::string text = set != nullptr ? set : flag.fallback;
-    if (text.empty() && std::string_view(flag.name).starts_with("servers")) continue;  // no list
+    if (text.empty() && is_empty_for_none(flag)) continue;
     if (set != nullptr && says_where(flag)) defaults.names_server = true;
     const std::string problem = set_global(defaults, flag.name, text);
     if (!problem.empty()) return usage_error(fmt::format("{}: {}", flag.variable, problem));
@@ -391,6 +422,11 @@ Parsed parse_shell_line(const std::vector<std::string>& words, const Globals& sh
        parsed.command.globals.servers != shell.servers)) {
     return usage_error(fmt::format("this shell is connected to {}; exit to use another server",
                                    name_of_store(shell)));
+  }
+  const ClientOptions& given = parsed.command.globals.client;
+  if (parsed.kind == Parsed::Kind::kCommand &&
+      (given.user != shell.client.user || given.secret != shell.client.secret)) {
+    return usage_error("this shell is connected as another user; exit to use this one");
   }
   return parsed;
 }

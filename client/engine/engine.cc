@@ -24,8 +24,9 @@ Status check_options(const ClientOptions& options) {
 }  // namespace
 
 Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
-               const Clock& clock, Arena arena, ConnectPolicy* policy)
-    : session(options, std::move(transport), clock, std::move(arena)),
+               const Clock& clock, Arena arena, std::optional<Credentials> credentials,
+               ConnectPolicy* policy)
+    : session(options, std::move(transport), clock, std::move(arena), std::move(credentials)),
       connector(session, policy),
       requester(session, connector),
       getter(session, connector, requester),
@@ -53,10 +54,11 @@ Result<std::unique_ptr<Engine>> Engine::create_unconnected(
     ConnectPolicy* policy) {
   static const SteadyClock steady;
   RKV_RETURN_IF_ERROR(check_options(options));
+  RKV_ASSIGN_OR_RETURN(auto credentials, Credentials::of(options));
   RKV_ASSIGN_OR_RETURN(
       Arena arena, Arena::create(*transport, Getter::gets_of(options), options.requests_in_flight));
   return std::make_unique<Engine>(options, std::move(transport), clock != nullptr ? *clock : steady,
-                                  std::move(arena), policy);
+                                  std::move(arena), std::move(credentials), policy);
 }
 
 ClientStats Engine::stats() const {

@@ -31,7 +31,8 @@ struct Engine {
   }
 
   Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
-         const Clock& clock, Arena arena, ConnectPolicy* policy);
+         const Clock& clock, Arena arena, std::optional<Credentials> credentials,
+         ConnectPolicy* policy);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 

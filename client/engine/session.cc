@@ -23,10 +23,10 @@ constexpr std::size_t kSlotsPart = 4;
 
 Session::Session(const ClientOptions& client_options,
                  std::shared_ptr<rdma::Transport> client_transport, const Clock& client_clock,
-                 Arena client_arena)
+                 Arena client_arena, std::optional<Credentials> credentials)
     : transport(std::move(client_transport)),
       clock(client_clock),
-      options(client_options),
+      options(without_secret(client_options)),
       arena(std::move(client_arena)),
       large(*transport, options.large_bytes),
       groups(options.cache_bytes - options.cache_bytes / kSlotsPart),
@@ -36,7 +36,8 @@ Session::Session(const ClientOptions& client_options,
             .name = options.name,
             .reads_in_flight = options.reads_in_flight,
             .requests_in_flight = options.requests_in_flight,
-            .poll = poll_mode(options.polling)}),
+            .poll = poll_mode(options.polling),
+            .credentials = std::move(credentials)}),
       loader(link, clock, arena, map) {}
 
 Counter Session::counter_in(const Response& response) const {

@@ -25,7 +25,7 @@ namespace rkv::client {
 struct Session {
   // `clock` must outlive the session.
   Session(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
-          const Clock& clock, Arena arena);
+          const Clock& clock, Arena arena, std::optional<Credentials> credentials);
   ~Session() { link.close(); }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -53,7 +53,7 @@ struct Session {
 
   std::shared_ptr<rdma::Transport> transport;
   const Clock& clock;
-  const ClientOptions options;
+  const ClientOptions options;  // without the secret
   Arena arena;
   LargeBuffers large;
   RemoteMap map;

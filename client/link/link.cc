@@ -13,6 +13,9 @@ namespace rkv::client {
 namespace {
 constexpr const char* kGone = "the connection to the server is lost";
 constexpr const char* kLate = "the server did not answer in time";
+constexpr const char* kNoUsers =
+    "the server has no users, so it may be another server: check the address, or leave out the "
+    "user";
 }  // namespace
 
 Reply::Reply(Link& link, const Event& event)
@@ -47,36 +50,86 @@ Status Link::connect(const Deadline& deadline) {
   refusal_.clear();
   read_refused_ = false;
   RKV_RETURN_IF_ERROR(make_queue());
-  std::array<std::byte, kConnectRequestBytes> hello;
-  encode(ConnectRequest{.credits_wanted = options_.requests_in_flight,
-                        .session_to_resume = accept_.session,  // 0 the first time
-                        .client_nonce = random_from_kernel(),
-                        .name = options_.name},
-         hello);
-  rdma::Rejection rejection;
-  auto connection =
-      // The server READs large values and long requests from our memory.
-      transport_->connect(*queue_,
-                          {.sends_in_flight = operations(),
-                           .inline_bytes = kInlineBytes,
-                           .grant = rdma::Access::kRemoteRead},
-                          options_.address, hello, deadline, &rejection);
-  if (!connection) return refused(connection.error(), rejection);
-
-  connection_ = std::move(*connection);
-  drained_ = false;
-  const auto accept = decode_connect_accept(connection_->private_data());
-  if (!accept) {
-    close();
-    return std::unexpected(accept.error());
+  ConnectRequest request{.credits_wanted = options_.requests_in_flight,
+                         .session_to_resume = accept_.session,  // 0 the first time
+                         .client_nonce = random_from_kernel(),
+                         .name = options_.name};
+  rdma::Rejection challenge;
+  Claim claim;
+  if (options_.credentials) {
+    RKV_RETURN_IF_ERROR(prove(request, claim, deadline, &challenge));
   }
-  accept_ = *accept;
+  rdma::Rejection rejection;
+  if (Status knocked = knock(request, deadline, &rejection); !knocked) {
+    return refused(knocked.error(), rejection);
+  }
+  if (Status taken = take_accept(claim); !taken) {
+    close();
+    return taken;
+  }
   server_time_.begin(accept_.server_us, clock_->now());
   requests_.reset({.credits = accept_.credits,
                    .inline_bytes = connection_->limits().inline_bytes,
                    .max_sent_bytes = accept_.max_sent_bytes});
   reads_at_once_ = connection_->limits().reads_at_once;
   alive_ = true;
+  return {};
+}
+
+Status Link::knock(const ConnectRequest& request, const Deadline& deadline,
+                   rdma::Rejection* rejection) {
+  std::array<std::byte, kConnectRequestBytes> hello;
+  encode(request, hello);
+  // The server READs large values and long requests from our memory.
+  RKV_ASSIGN_OR_RETURN(connection_,
+                       transport_->connect(*queue_,
+                                           {.sends_in_flight = operations(),
+                                            .inline_bytes = kInlineBytes,
+                                            .grant = rdma::Access::kRemoteRead},
+                                           options_.address, hello, deadline, rejection));
+  drained_ = false;
+  return {};
+}
+
+Status Link::prove(ConnectRequest& request, Claim& claim, const Deadline& deadline,
+                   rdma::Rejection* rejection) {
+  request.user = options_.credentials->user;
+  const Status knocked = knock(request, deadline, rejection);
+  if (knocked) {
+    close();
+    return fail(Code::kUnauthenticated, kNoUsers);
+  }
+  const Bytes reason =
+      Bytes(rejection->reason).first(std::min(rejection->length, sizeof rejection->reason));
+  const auto reject = decode_connect_reject(reason);
+  const bool challenged = knocked.error().code == Code::kRejected && reject && reject->challenge;
+  if (!challenged) return refused(knocked.error(), *rejection);
+  request.stamp = reject->challenge->stamp;
+  claim = {.stamp = request.stamp,
+           .cookie = reject->challenge->cookie,
+           .user = request.user,
+           .nonce = request.client_nonce,
+           .session_to_resume = request.session_to_resume,
+           .credits_wanted = request.credits_wanted,
+           .server = rejection->called};
+  request.proof = make_proof(options_.credentials->keys, claim);
+  return {};
+}
+
+Status Link::take_accept(const Claim& claim) {
+  const Bytes bytes = connection_->private_data();
+  const auto accept = decode_connect_accept(bytes);
+  if (!accept) return std::unexpected(accept.error());
+  if (options_.credentials) {
+    if (!accept->answer) return fail(Code::kUnauthenticated, kNoUsers);
+    const Proof expected =
+        make_answer(options_.credentials->keys.stored, claim, bytes.first(kConnectAnswerOffset));
+    if (!equals_secret(*accept->answer, expected)) {
+      return fail(Code::kUnauthenticated,
+                  "the server does not know this user's secret: it may be another server");
+    }
+  }
+  accept_ = *accept;
   return {};
 }
 
@@ -99,6 +152,12 @@ Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
   }
   if (reject->code == Code::kBusy || reject->code == Code::kOutOfMemory) {
     return fail(Code::kBusy, "the server accepts no clients at the moment");
+  }
+  if (reject->challenge) {  // to a proof: its challenge was too old
+    return fail(Code::kBusy, "the proof of the user reached the server too late");
+  }
+  if (reject->code == Code::kUnauthenticated) {
+    return fail(Code::kUnauthenticated, "the server refused the connection");
   }
   return fail(Code::kRejected, "the server refused the connection");
 }

@@ -14,10 +14,12 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "client/link/arena.h"
+#include "client/link/credentials.h"
 #include "client/link/requests.h"
 #include "client/link/server_time.h"
 #include "common/clock.h"
@@ -31,6 +33,7 @@ struct LinkOptions {
   std::uint32_t reads_in_flight = 32;
   std::uint16_t requests_in_flight = 16;
   rdma::PollMode poll = rdma::PollMode::kAdaptive;
+  std::optional<Credentials> credentials{};
 };
 
 struct Event {
@@ -85,6 +88,7 @@ class Link {
 
   // Connects. Blocks until the deadline at most. Fails as Transport::connect(). kVersionMismatch,
   // kCorrupt: the peer is not a compatible kvserver. kRejected, kBusy: refusal() has the reason.
+  // kUnauthenticated: the server does not accept the credentials, or has not proved to know them.
   // REQUIRES a closed link.
   Status connect(const Deadline& deadline);
   // Blocks for kDrainMs at most, and as long as the connection's destructor does. No deadline can
@@ -173,6 +177,14 @@ class Link {
     return 2 * options_.reads_in_flight + options_.requests_in_flight + 8;
   }
   Status make_queue();
+  // Sends a connection request. On success the connection is connection_.
+  Status knock(const ConnectRequest& request, const Deadline& deadline, rdma::Rejection* rejection);
+  // Asks for a challenge and adds the proof to the request. `claim` is what was proved; it refers
+  // to `rejection`.
+  Status prove(ConnectRequest& request, Claim& claim, const Deadline& deadline,
+               rdma::Rejection* rejection);
+  // Takes the server's accept. `claim` is what was proved, if there are credentials.
+  Status take_accept(const Claim& claim);
   Status refused(const Error& error, const rdma::Rejection& rejection);
   void release_replies(std::span<const Event> events);
   void prepare(const ReadRequest& read, rdma::Operation& operation) const;

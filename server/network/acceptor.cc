@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <utility>
+#include <variant>
 
 #include "common/check.h"
 #include "common/log.h"
@@ -96,6 +97,10 @@ void Acceptor::answer(rdma::Incoming& incoming) {
                   "clients from there were disconnected too often for what they did, as the "
                   "server's log says: try again in a moment");
   }
+  // Before anything is ended, counted or reserved for the client.
+  const std::string called = incoming.called();
+  const auto identity = identify(incoming, *request, called);
+  if (!identity) return;
   // A client that reconnects has abandoned its old connection. Requests from there that were not
   // begun must not be executed after requests from the new connection.
   if (!end_old_session(request->session_to_resume)) {
@@ -113,7 +118,40 @@ void Acceptor::answer(rdma::Incoming& incoming) {
                               "--max-clients",
                               admission_.max_clients));
   }
-  accept(incoming, *request, *worker);
+  accept(incoming, *request, *identity, *worker);
+}
+
+std::optional<Acceptor::Identity> Acceptor::identify(rdma::Incoming& incoming,
+                                                     const ConnectRequest& request,
+                                                     const std::string& called) {
+  if (admission_.authentication == nullptr && request.user == 0) return Identity{};
+  if (admission_.authentication == nullptr) {
+    refuse(incoming, RefusalReason::kUnproved, Code::kUnauthenticated,
+           "the server has no users: leave out the user and its secret");
+    return std::nullopt;
+  }
+  const auto checked = admission_.authentication->check(request, called, clock_.now());
+  if (const auto* const proved = std::get_if<Authentication::Proved>(&checked)) {
+    return Identity{.user = proved->user, .claim = proved->claim};
+  }
+  if (const auto* const challenged = std::get_if<Authentication::Challenged>(&checked)) {
+    challenge(incoming, challenged->challenge);
+    return std::nullopt;
+  }
+  const auto& refused = std::get<Authentication::Refused>(checked);
+  if (refused.offends) admission_.places->offended(incoming.peer(), clock_.now());
+  refuse(incoming, RefusalReason::kUnproved, refused.code, refused.text);
+  return std::nullopt;
+}
+
+// Each client with a user is challenged first: this is neither logged nor counted.
+void Acceptor::challenge(rdma::Incoming& incoming, const Challenge& challenge) {
+  std::array<std::byte, kConnectRejectMaxBytes> reason{};
+  const std::size_t length = encode(
+      ConnectReject{
+          .code = Code::kUnauthenticated, .text = "prove who you are", .challenge = challenge},
+      reason);
+  incoming.reject(Bytes(reason).first(length));
 }
 
 void Acceptor::refuse(rdma::Incoming& incoming, RefusalReason why, Code code,
@@ -154,30 +192,44 @@ Worker* Acceptor::reserve_place() {
   return nullptr;
 }
 
-void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker) {
+ConnectAccept Acceptor::accept_of(const ConnectRequest& request, const Identity& identity,
+                                  const Worker& worker) {
   const std::uint16_t wanted = request.credits_wanted == 0 ? kMaxCredits : request.credits_wanted;
   const Windows windows = this->windows();
-  const ConnectAccept answer{.epoch = admission_.epoch,
-                             .session = new_session(worker),
-                             .credits = std::min(wanted, kMaxCredits),
-                             .max_message_bytes = kMaxMessageBytes,
-                             .max_sent_bytes = worker.room().receive_bytes,
-                             .root = windows.root,
-                             .hints = windows.hints,
-                             .counters = windows.counters,
-                             .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs),
-                             .max_packed = worker.room().max_packed};
-  std::array<std::byte, kConnectAcceptBytes> bytes{};
-  const std::size_t length = encode(answer, bytes);
+  const bool reads_only = identity.role() == Role::kRead;
+  return {.epoch = admission_.epoch,
+          .session = new_session(worker),
+          .credits = std::min(wanted, kMaxCredits),
+          .max_message_bytes = kMaxMessageBytes,
+          .max_sent_bytes = worker.room().receive_bytes,
+          .root = windows.root,
+          .hints = reads_only ? RemoteWindow{} : windows.hints,
+          .counters = reads_only ? RemoteWindow{} : windows.counters,
+          .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs),
+          .max_packed = worker.room().max_packed};
+}
+
+void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request,
+                      const Identity& identity, Worker& worker) {
+  ConnectAccept answer = accept_of(request, identity, worker);
+  if (identity.user != nullptr) answer.answer.emplace();
+  std::array<std::byte, kConnectAcceptMaxBytes> bytes{};
+  std::size_t length = encode(answer, bytes);
+  if (identity.user != nullptr) {
+    answer.answer =
+        make_answer(identity.user->keys, identity.claim, Bytes(bytes).first(kConnectAnswerOffset));
+    length = encode(answer, bytes);
+  }
   // The name is copied now: the request's bytes are freed with `incoming`.
   NewClient client{.connection = nullptr,
                    .session = answer.session,
                    .credits = answer.credits,
-                   .name = printable(request.name),
-                   .place = admission_.places->take(answer.session, incoming.peer(), clock_.now())};
+                   .name = identity.user != nullptr ? identity.user->name : printable(request.name),
+                   .place = admission_.places->take(answer.session, incoming.peer(), clock_.now()),
+                   .user = identity.user};
   auto connection =
-      incoming.accept(worker.queue(), worker.connection_options(), Bytes(bytes).first(length),
-                      Deadline::after_ms(clock_, kAcceptMs));
+      incoming.accept(worker.queue(), worker.connection_options(identity.role()),
+                      Bytes(bytes).first(length), Deadline::after_ms(clock_, kAcceptMs));
   if (!connection) {
     worker.sessions().cancel_client();
     return refuse(incoming, RefusalReason::kFailed, connection.error().code,

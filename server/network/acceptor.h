@@ -1,5 +1,6 @@
-// Acceptor: one thread that answers connection requests. It checks a request, picks a worker and
-// sends the client the windows to READ, or refuses the request with the reason as text.
+// Acceptor: one thread that answers connection requests. It checks a request and who it is from,
+// picks a worker and sends the client the windows to READ, or refuses the request with the reason
+// as text.
 //
 // Thread safety: start, stop: the owner. admit, change_windows, refused: any thread. step: the
 // acceptor's thread.
@@ -8,6 +9,8 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,6 +18,7 @@
 #include "common/mutex.h"
 #include "common/wire.h"
 #include "rdma/transport/transport.h"
+#include "server/admission/authentication.h"
 #include "server/network/refusal_reason.h"
 #include "server/request/worker.h"
 #include "server/request/worker_counters.h"
@@ -34,6 +38,7 @@ class Acceptor {
     std::uint32_t max_clients = 0;
     std::uint32_t max_offences = 0;    // per second and origin; 0: no limit
     std::shared_ptr<Places> places{};  // shared by all networks; nullptr: admit() creates one
+    std::shared_ptr<Authentication> authentication{};  // likewise; nullptr: there are no users
   };
   struct Windows {
     RemoteWindow root;
@@ -62,9 +67,22 @@ class Acceptor {
   }
 
  private:
+  // Who a connection request is from.
+  struct Identity {
+    std::shared_ptr<const User> user{};  // nullptr: the server has no users
+    Claim claim{};                       // what the user has proved
+    Role role() const { return user == nullptr ? Role::kAdmin : user->role; }
+  };
   void answer(rdma::Incoming& incoming);
+  // Nothing: the request was rejected. `called` must outlive the identity.
+  std::optional<Identity> identify(rdma::Incoming& incoming, const ConnectRequest& request,
+                                   const std::string& called);
+  static void challenge(rdma::Incoming& incoming, const Challenge& challenge);
   void refuse(rdma::Incoming& incoming, RefusalReason why, Code code, std::string_view text);
-  void accept(rdma::Incoming& incoming, const ConnectRequest& request, Worker& worker);
+  void accept(rdma::Incoming& incoming, const ConnectRequest& request, const Identity& identity,
+              Worker& worker);
+  ConnectAccept accept_of(const ConnectRequest& request, const Identity& identity,
+                          const Worker& worker);
   // A session's number modulo the number of all workers is its worker's place among them. Ending a
   // session therefore asks no other worker, and a stalled worker delays only its own clients.
   std::uint64_t new_session(const Worker& worker) const;

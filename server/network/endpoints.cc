@@ -256,6 +256,13 @@ void Endpoints::end_workers() {
   }
 }
 
+void Endpoints::end_revoked(const std::shared_ptr<const Users>& users) {
+  for (const Endpoint& network : endpoints_) {
+    for (const auto& worker : network.workers)
+      worker->sessions().end_revoked(users);
+  }
+}
+
 void Endpoints::wake_workers() {
   for (const Endpoint& network : endpoints_) {
     for (const auto& worker : network.workers)

@@ -5,8 +5,8 @@
 // the next device the network serves again (rdma/transport/reopening/transport.h). The other
 // network is not affected.
 //
-// Thread safety: one owner; wake_workers, workers, refusals, endpoints: any thread after
-// create_workers().
+// Thread safety: one owner; wake_workers, end_revoked, workers, refusals, endpoints: any thread
+// after create_workers().
 #pragma once
 
 #include <atomic>
@@ -61,6 +61,8 @@ class Endpoints {
   // words and the cells. REQUIRES: stopped.
   void end_workers();
 
+  // SessionTable::end_revoked() of every worker.
+  void end_revoked(const std::shared_ptr<const Users>& users);
   void wake_workers();                // that have answers waiting
   std::size_t message_bytes() const;  // of all workers' message buffers
   std::vector<WorkerFacts> workers() const;

@@ -6,7 +6,7 @@ namespace rkv::server {
 
 namespace {
 constexpr std::array<std::string_view, kRefusalReasons> kNames = {
-    "malformed", "version", "starting", "resuming", "offences", "full", "failed"};
+    "malformed", "version", "starting", "resuming", "offences", "full", "failed", "unproved"};
 }  // namespace
 
 std::string_view name_of(RefusalReason reason) {

@@ -15,8 +15,9 @@ enum class RefusalReason : std::uint8_t {
   kOffences,   // its host's clients were disconnected for misbehaviour too often (Offences)
   kFull,       // --max-clients
   kFailed,     // the connection could not be established, e.g. the device is out of resources
+  kUnproved,   // it has not proved to be a user of the server
 };
-inline constexpr std::size_t kRefusalReasons = 7;
+inline constexpr std::size_t kRefusalReasons = 8;
 std::string_view name_of(RefusalReason reason);  // "malformed", ...: a static label
 
 }  // namespace rkv::server

@@ -197,6 +197,18 @@ std::string set_max_offences(Options& options, const std::string& value) {
   return set_number<std::uint32_t>(options.max_offences, value, 0, 1'000'000);
 }
 
+std::string set_memory(Options& options, const std::string& value) {
+  return set_size(options.memory_bytes, value, kMinMemoryBytes, kMostMemory);
+}
+
+std::string set_threads(Options& options, const std::string& value) {
+  return set_number<std::uint32_t>(options.threads, value, 1, 256);
+}
+
+std::string set_counter_cells(Options& options, const std::string& value) {
+  return set_number<std::uint32_t>(options.counter_cells, value, 0, 1U << 26);
+}
+
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = {
       {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
@@ -208,13 +220,8 @@ const std::vector<Setting>& settings() {
        "directory for backups that clients request; unset: requests are refused",
        set_text<&Options::backup_dir>},
       {"memory", "SIZE", "memory for index and records, registered with the device (default 1GiB)",
-       [](Options& o, const std::string& v) {
-         return set_size(o.memory_bytes, v, kMinMemoryBytes, kMostMemory);
-       }},
-      {"threads", "N", "worker threads (default: cores - 1, at least 1)",
-       [](Options& o, const std::string& v) {
-         return set_number<std::uint32_t>(o.threads, v, 1, 256);
-       }},
+       set_memory},
+      {"threads", "N", "worker threads (default: cores - 1, at least 1)", set_threads},
       {"cpus", "LIST", "processors for workers, e.g. 2-5,8; one each, in turn (default: any)",
        set_cpus},
       {"poll", "MODE", "adaptive, busy or event: how workers wait (default adaptive)", set_poll},
@@ -229,6 +236,10 @@ const std::vector<Setting>& settings() {
       {"i,ib-port", "N", "port of the device (default: any active one)", set_ib_port},
       {"x,gid-index", "N", "GID of the port (default: chosen by the connection manager)",
        [](Options& o, const std::string& v) { return set_number<int>(o.gid_index, v, 0, 255); }},
+      {"users", "FILE",
+       "users that may connect, each with a role; SIGHUP reads it again; unset: anyone may do "
+       "everything",
+       set_text<&Options::users>},
       {"max-clients", "N",
        "maximum number of connections; over RDMA each pins 22 KiB for messages (default 64)",
        set_max_clients},
@@ -241,9 +252,7 @@ const std::vector<Setting>& settings() {
        set_durability},
       {"counter-cells", "N",
        "one-sided counters that can be opened until the next start; 8 bytes each (default 65536)",
-       [](Options& o, const std::string& v) {
-         return set_number<std::uint32_t>(o.counter_cells, v, 0, 1U << 26);
-       }},
+       set_counter_cells},
       {"load-rate", "SIZE",
        "bytes per second to load from the disk after a start, while clients are served; at least "
        "1MiB (default: no limit)",

@@ -34,6 +34,7 @@ struct Options {
   std::string device;        // empty: the device that routes to `listen`
   std::uint8_t ib_port = 0;  // 0: any active port
   int gid_index = -1;        // -1: chosen by the connection manager
+  std::string users;  // file of those who may connect; empty: anyone may
   std::uint32_t max_clients = 64;
   std::uint32_t max_offences = 4;          // per second and origin; 0 = no limit
   std::uint32_t counter_cells = 65536;     // one-sided counters to be opened per start; 0 = none

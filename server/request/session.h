@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "rdma/transport/transport.h"
 #include "server/admission/places.h"
+#include "server/admission/users.h"
 
 namespace rkv::server {
 
@@ -22,7 +23,8 @@ struct Session {
   std::uint32_t credits = 0;  // requests the client may have unanswered
   std::string name;           // the client's own name for itself: for log lines, not trusted
   std::shared_ptr<Place> place;
-  Role role = Role::kAdmin;  // without users, every client may do everything
+  Role role = Role::kAdmin;          // without users, every client may do everything
+  std::shared_ptr<const User> user;  // nullptr: the server has no users
 
   std::uint32_t unanswered = 0;     // received, reply not posted; more than credits: disconnected
   std::uint32_t in_flight = 0;      // replies posted whose completion is not known yet

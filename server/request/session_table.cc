@@ -64,12 +64,29 @@ void SessionTable::give_up(std::uint64_t session) {
   notify_worker();
 }
 
+void SessionTable::end_revoked(std::shared_ptr<const Users> users) {
+  {
+    const MutexLock lock(mutex_);
+    received_.users = std::move(users);
+  }
+  notify_worker();
+}
+
+bool SessionTable::is_revoked(const Session& session) const {
+  return users_ != nullptr && session.user != nullptr && !users_->has(*session.user);
+}
+
 std::vector<rdma::Completion> SessionTable::collect_mail() {
   if (!mail_.exchange(false, std::memory_order_acquire)) return {};
   Mail mail;
   {
     const MutexLock lock(mutex_);
     mail = std::exchange(received_, {});
+  }
+  if (mail.users != nullptr) {
+    users_ = std::move(mail.users);  // arrivals may be of users of before
+    for (const auto& session : sessions_)
+      if (is_revoked(*session)) drop(*session, DropReason::kRevoked);
   }
   for (NewClient& arrival : mail.arrivals)
     admit(std::move(arrival));
@@ -92,6 +109,8 @@ void SessionTable::admit(NewClient arrival) {
   session->credits = arrival.credits;
   session->name = std::move(arrival.name);
   session->place = std::move(arrival.place);
+  session->user = std::move(arrival.user);
+  if (session->user != nullptr) session->role = session->user->role;
   session->replies.reserve(kRepliesInFlight);
   session->connection->owner = session.get();
   counters_.add(WorkerCounters::kAccepted);
@@ -103,6 +122,7 @@ void SessionTable::admit(NewClient arrival) {
   Session& admitted = *sessions_.back();
   // give_up() may have run before the client arrived.
   if (admitted.place != nullptr && admitted.place->is_going()) drop(admitted, DropReason::kSilent);
+  if (is_revoked(admitted)) drop(admitted, DropReason::kRevoked);
 }
 
 void SessionTable::drop_all(const std::vector<std::uint64_t>& ids, std::optional<DropReason> why) {
@@ -116,8 +136,7 @@ void SessionTable::drop(Session& session, std::optional<DropReason> why) {
   session.ending = true;
   if (why) {
     counters_.dropped(*why);
-    if (*why != DropReason::kSilent && session.place != nullptr)
-      session.place->offended(clock_.now());
+    if (is_offence(*why) && session.place != nullptr) session.place->offended(clock_.now());
     log_warn(EventName("client_dropped"), "client {} \"{}\" is disconnected: {}",
              field("peer", session.connection->peer()), field("name", session.name),
              field("why", sentence_of(*why)));

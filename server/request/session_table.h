@@ -6,7 +6,7 @@
 //
 // Thread safety:
 //  - acceptors: reserve_client, cancel_client, adopt, end_session, give_up
-//  - any thread: has_mail, clients
+//  - any thread: end_revoked, has_mail, clients
 //  - worker's thread: all others
 #pragma once
 
@@ -33,6 +33,7 @@ struct NewClient {
   std::uint16_t credits = 0;
   std::string name;
   std::shared_ptr<Place> place;
+  std::shared_ptr<const User> user{};  // nullptr: the server has no users
 };
 
 class SessionTable {
@@ -59,6 +60,10 @@ class SessionTable {
   // Ends the session, if this worker has it, so that another client gets its place. Never blocks.
   void give_up(std::uint64_t session);
 
+  // Ends the sessions of users that `users` does not have unchanged, and from now on each new
+  // session of such a user. Never blocks.
+  void end_revoked(std::shared_ptr<const Users> users);
+
   bool has_mail() const { return mail_.load(std::memory_order_acquire); }
   // The clients with a place, connected or not.
   std::uint32_t clients() const { return clients_.load(std::memory_order_relaxed); }
@@ -84,6 +89,7 @@ class SessionTable {
 
  private:
   void admit(NewClient arrival);
+  bool is_revoked(const Session& session) const;
   void drop_all(const std::vector<std::uint64_t>& ids, std::optional<DropReason> why);
   void notify_worker();
 
@@ -94,6 +100,7 @@ class SessionTable {
   const std::uint32_t capacity_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::vector<rdma::Completion> early_;
+  std::shared_ptr<const Users> users_;  // of the last end_revoked(); nullptr: none yet
 
   std::atomic<std::uint32_t> clients_{0};
   std::atomic<bool> mail_{false};
@@ -104,6 +111,7 @@ class SessionTable {
     std::vector<NewClient> arrivals;
     std::vector<std::uint64_t> to_end;
     std::vector<std::uint64_t> given_up;
+    std::shared_ptr<const Users> users;
   } received_ RKV_GUARDED_BY(mutex_);
   std::uint64_t ends_asked_ RKV_GUARDED_BY(mutex_) = 0;
 };

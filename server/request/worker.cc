@@ -115,11 +115,13 @@ void Worker::run() {
   finish();
 }
 
-rdma::ConnectionOptions Worker::connection_options() const {
-  return {.sends_in_flight = kOperationsInFlight,
-          .inline_bytes = kInlineBytes,
-          .send_bytes = kMaxMessageBytes,
-          .grant = rdma::Access::kRemoteReadAtomic};  // for hint words and counter cells
+// Atomics are for hint words and counter cells. The device refuses a reader's, whatever it knows.
+rdma::ConnectionOptions Worker::connection_options(Role role) const {
+  return {
+      .sends_in_flight = kOperationsInFlight,
+      .inline_bytes = kInlineBytes,
+      .send_bytes = kMaxMessageBytes,
+      .grant = role == Role::kRead ? rdma::Access::kRemoteRead : rdma::Access::kRemoteReadAtomic};
 }
 
 void Worker::wake_for_answers() {

@@ -108,7 +108,7 @@ class Worker {
   SessionTable& sessions() { return sessions_; }
   const SessionTable& sessions() const { return sessions_; }
   rdma::Queue& queue() { return *queue_; }
-  rdma::ConnectionOptions connection_options() const;
+  rdma::ConnectionOptions connection_options(Role role) const;
   const MessageBuffers& room() const { return room_; }
 
   // Wakes the worker if answers wait (SERVE-5). Call it after something that they await.

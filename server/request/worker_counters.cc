@@ -57,7 +57,8 @@ constexpr std::array<Drop, kDropReasons> kDrops = {
      {"unreadable", "it has named memory that the server may not READ"},
      {"overdue", "its memory answers no READ, and others wait for the buffer"},
      {"replies", "it does not take its replies, and others wait for the buffer"},
-     {"silent", "all places are taken, and another client gets its place"}}};
+     {"silent", "all places are taken, and another client gets its place"},
+     {"revoked", "its user was revoked or changed"}}};
 
 }  // namespace
 

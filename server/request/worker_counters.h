@@ -31,8 +31,13 @@ enum class DropReason : std::uint8_t {
   kOverdue,     // its memory does not answer a READ while other requests wait for the buffer
   kReplies,     // does not take its replies
   kSilent,      // lost its place to a newcomer while all places were taken (Places)
+  kRevoked,     // its user is not among the server's users any more, or has changed
 };
-inline constexpr std::size_t kDropReasons = 7;
+inline constexpr std::size_t kDropReasons = 8;
+// Whether it counts as misbehaviour (Offences).
+constexpr bool is_offence(DropReason reason) {
+  return reason != DropReason::kSilent && reason != DropReason::kRevoked;
+}
 std::string_view name_of(DropReason reason);  // "credits", ...: a static label
 const char* sentence_of(DropReason reason);   // for a log line, static
 

@@ -35,7 +35,7 @@ CONTENTS = {
 }
 DEPENDS = {
     "rkv-server": ["libc6", "libibverbs1", "librdmacm1", "librocksdb7.8", "libssl3", "libstdc++6"],
-    "rkv-tools": ["libc6", "libedit2", "libibverbs1", "librdmacm1"],
+    "rkv-tools": ["libc6", "libedit2", "libibverbs1", "librdmacm1", "libssl3"],
     "librkv0.1": ["libc6", "libfmt9", "libibverbs1", "librdmacm1", "libssl3"],
     "librkv-rdma-extras0.1": ["libc6", "libfmt9", "librkv0.1"],
     "librkv-rdma-extras-dev": ["librkv-dev", "librkv-rdma-extras0.1"],

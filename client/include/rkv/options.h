@@ -31,6 +31,13 @@ struct ClientOptions {
   // Shown in the server's log; at most 24 bytes are sent.
   std::string name = "rkv";
 
+  // Who this client is, for a server with users (kvserver --users): the user's name, and the secret
+  // of 64 hexadecimal digits that `kvserver user add` made. Both empty: the server must have no
+  // users. With a user the client connects only to a server that knows the user's secret, and
+  // `name` is not sent.
+  std::string user{};
+  std::string secret{};
+
   // Deadline of an operation unless the call names its own. It includes reconnecting.
   std::chrono::milliseconds timeout{5000};
 

@@ -176,6 +176,91 @@ TEST_F(ClientTest, AnotherVersionAndStrangersAreTold) {
   EXPECT_EQ(connect().error().code, Code::kCorrupt);
 }
 
+// ---- a client with a user
+
+class ClientWithUser : public ClientTest {
+ protected:
+  ClientWithUser() {
+    options_.user = "anna";
+    options_.secret = std::string(64, '1');
+    options_.repeat_connect = false;
+    server_.reject.resize(kConnectRejectMaxBytes);
+    encode(ConnectReject{.code = Code::kUnauthenticated,
+                         .text = "prove who you are",
+                         .challenge = Challenge{.stamp = 5, .cookie = {}}},
+           server_.reject);
+  }
+};
+
+TEST_F(ClientWithUser, AServerThatAsksForNoProofIsNotUsed) {
+  const auto connected = connect();
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().code, Code::kUnauthenticated);
+  EXPECT_NE(to_string(connected.error()).find("has no users"), std::string::npos);
+  EXPECT_EQ(server_.connects, 1);
+}
+
+TEST_F(ClientWithUser, AServerThatProvesNothingIsNotUsed) {
+  fail_connects(Code::kRejected, 1);
+  const auto connected = connect();
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().code, Code::kUnauthenticated);
+  EXPECT_NE(to_string(connected.error()).find("has no users"), std::string::npos);
+  EXPECT_EQ(server_.connects, 2);
+}
+
+TEST_F(ClientWithUser, AServerWithAWrongAnswerIsNotUsed) {
+  std::vector<std::byte> accept(196);
+  encode(ConnectAccept{.epoch = 1,
+                       .session = 1,
+                       .credits = 4,
+                       .max_message_bytes = kMaxMessageBytes,
+                       .max_sent_bytes = 8192,
+                       .root = {.address = 64, .remote_key = 1, .length = kRootPageBytes},
+                       .answer = Proof{}},
+         accept);
+  server_.accept = accept;
+  fail_connects(Code::kRejected, 1);
+  const auto connected = connect();
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().code, Code::kUnauthenticated);
+  EXPECT_NE(to_string(connected.error()).find("does not know this user's secret"),
+            std::string::npos);
+}
+
+// The proof came too late: its stamp was too old. Another attempt gets a new one.
+TEST_F(ClientWithUser, ASecondChallengeIsTriedAgainLater) {
+  fail_connects(Code::kRejected, 2);
+  const auto connected = connect();
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().code, Code::kBusy);
+}
+
+TEST_F(ClientWithUser, ARefusalIsNotTriedAgain) {
+  options_.repeat_connect = true;
+  encode(ConnectReject{.code = Code::kUnauthenticated, .text = "unknown"}, server_.reject);
+  fail_connects(Code::kRejected, 5);
+  const auto connected = connect();
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().code, Code::kUnauthenticated);
+  EXPECT_EQ(refusal_, "unknown");
+  EXPECT_EQ(server_.connects, 1);
+}
+
+TEST_F(ClientWithUser, UserAndSecretAreCheckedBeforeAnythingIsSent) {
+  const auto wrong = [&](const char* user, const std::string& secret) {
+    options_.user = user;
+    options_.secret = secret;
+    const auto connected = connect();
+    return !connected && connected.error().code == Code::kInvalidArgument;
+  };
+  EXPECT_TRUE(wrong("anna", ""));
+  EXPECT_TRUE(wrong("anna", std::string(63, '1')));
+  EXPECT_TRUE(wrong("an na", std::string(64, '1')));
+  EXPECT_TRUE(wrong("", std::string(64, '1')));
+  EXPECT_EQ(server_.connects, 0);
+}
+
 // What the connection manager of a server that ends says to those who have just called.
 TEST_F(ClientTest, ARefusalWithoutAWordIsNotTheLastWord) {
   store("key", "value");

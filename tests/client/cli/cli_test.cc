@@ -165,6 +165,77 @@ TEST(Parse, WhetherSomebodyNamedAServer) {
   EXPECT_TRUE(parse_shell_line({"doctor"}, command.globals).command.globals.names_server);
 }
 
+// A file for its owner alone that holds one line.
+class SecretFile {
+ public:
+  explicit SecretFile(const std::string& text) : path_(::testing::TempDir() + "rkv-secret-XXXXXX") {
+    const int fd = mkstemp(path_.data());  // has mode 0600
+    EXPECT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    close(fd);
+  }
+  ~SecretFile() { unlink(path_.c_str()); }
+  SecretFile(const SecretFile&) = delete;
+  SecretFile& operator=(const SecretFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(Parse, AUserAndItsSecretComeTogether) {
+  const std::string secret(64, 'a');
+  const std::string other(64, 'b');
+  const SecretFile file(secret + "\n");
+  const Command flags = command_of({"--user", "anna", "--secret-file", file.path(), "ping"});
+  EXPECT_EQ(flags.globals.client.user, "anna");
+  EXPECT_EQ(flags.globals.client.secret, secret);
+  std::map<std::string, std::string> variables = {{"KVCLIENT_USER", "anna"},
+                                                  {"KVCLIENT_SECRET", other}};
+  const Environment environment = [&](const char* name) -> const char* {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  };
+  EXPECT_EQ(command_of({"ping"}, environment).globals.client.secret, other);
+  EXPECT_EQ(command_of({"ping", "--secret-file", file.path()}, environment).globals.client.secret,
+            secret);
+  EXPECT_EQ(command_of({"ping", "--user", "bob"}, environment).globals.client.user, "bob");
+  variables["KVCLIENT_SECRET_FILE"] = file.path();
+  EXPECT_EQ(command_of({"ping"}, environment).globals.client.secret, secret);
+}
+
+TEST(Parse, AUserOrASecretAloneIsAMistake) {
+  const auto problem = [](const std::vector<std::string>& arguments, const char* secret = nullptr) {
+    const Parsed parsed = parse_arguments(arguments, [&](const char* name) -> const char* {
+      return std::string(name) == "KVCLIENT_SECRET" ? secret : nullptr;
+    });
+    EXPECT_EQ(parsed.kind, Parsed::Kind::kUsageError);
+    return parsed.text;
+  };
+  const SecretFile file(std::string(64, 'a'));
+  const SecretFile shorter(std::string(63, 'a'));
+  EXPECT_NE(problem({"--user", "anna", "ping"}).find("--secret-file"), std::string::npos);
+  EXPECT_NE(problem({"--secret-file", file.path(), "ping"}).find("--user"), std::string::npos);
+  EXPECT_NE(problem({"ping"}, "aa").find("--user"), std::string::npos);
+  EXPECT_NE(problem({"--user", "anna", "ping"}, "aa").find("64 hexadecimal"), std::string::npos);
+  EXPECT_NE(problem({"--user", "a b", "ping"}).find("a b"), std::string::npos);
+  EXPECT_NE(
+      problem({"--user", "anna", "--secret-file", shorter.path(), "ping"}).find("64 hexadecimal"),
+      std::string::npos);
+  EXPECT_NE(
+      problem({"--user", "anna", "--secret-file", "/no/such/file", "ping"}).find("/no/such/file"),
+      std::string::npos);
+}
+
+TEST(Parse, AShellStaysWithItsUser) {
+  Globals shell;
+  shell.client.user = "anna";
+  shell.client.secret = std::string(64, 'a');
+  EXPECT_EQ(parse_shell_line({"ping"}, shell).kind, Parsed::Kind::kCommand);
+  const Parsed other = parse_shell_line({"ping", "--user", "bob"}, shell);
+  EXPECT_EQ(other.kind, Parsed::Kind::kUsageError);
+  EXPECT_NE(other.text.find("another user"), std::string::npos);
+}
+
 TEST(Parse, Defaults) {
   const Command command = command_of({});
   EXPECT_EQ(command.verb, Verb::kShell);

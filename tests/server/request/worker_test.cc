@@ -18,7 +18,7 @@ TEST_F(WorkerTest, TheReceiveQueueHoldsTheCreditsOfAllClients) {
 
 // What a client may ask for in its handshake is bounded by what the worker sends and receives.
 TEST_F(WorkerTest, AConnectionsRingsAreAsLongAsItsMessages) {
-  const rdma::ConnectionOptions options = worker_->connection_options();
+  const rdma::ConnectionOptions options = worker_->connection_options(Role::kAdmin);
   EXPECT_EQ(options.send_bytes, kMaxMessageBytes);
 }
 
@@ -412,6 +412,94 @@ TEST_F(WorkerTest, TheLogShowsTheBeginningOfASessionAlone) {
   turn();
   set_event_sink([](const LogEvent&) {});
   EXPECT_EQ(shown, (std::vector<std::string>{"123456", "123456"}));
+}
+
+std::shared_ptr<const User> user_of(const std::string& name, Role role) {
+  return std::make_shared<const User>(
+      User{.name = name, .role = role, .keys = ClientKeys::of(Secret::draw()).stored});
+}
+std::shared_ptr<const Users> users_of(const std::vector<std::shared_ptr<const User>>& users) {
+  std::string text;
+  for (const auto& user : users)
+    text += Users::line_of(*user) + "\n";
+  std::string problem;
+  return *Users::parse(text, "users", &problem);
+}
+
+class WorkerUsers : public WorkerTest {
+ protected:
+  FakeConnection* connect_as(std::shared_ptr<const User> user, bool turns = true) {
+    EXPECT_TRUE(worker_->sessions().reserve_client());
+    auto connection = std::make_unique<FakeConnection>();
+    FakeConnection* const raw = connection.get();
+    worker_->sessions().adopt({.connection = std::move(connection),
+                               .session = ++sessions_,
+                               .credits = kMaxCredits,
+                               .name = "test",
+                               .place = nullptr,
+                               .user = std::move(user)});
+    if (turns) worker_->poll_once();
+    return raw;
+  }
+  const std::shared_ptr<const User> anna_ = user_of("anna", Role::kWrite);
+  const std::shared_ptr<const User> rita_ = user_of("rita", Role::kRead);
+};
+
+TEST_F(WorkerUsers, TheUsersRoleDecides) {
+  FakeConnection* const anna = connect_as(anna_);
+  FakeConnection* const rita = connect_as(rita_);
+  FakeConnection* const anyone = connect_as(nullptr);
+  for (FakeConnection* const client : {anna, rita, anyone}) {
+    put(*client, as_bytes("key"), as_bytes("value"));
+    ask(*client, {.opcode = Opcode::kStats, .sequence = 2});
+  }
+  turn();
+  const auto no = static_cast<std::uint8_t>(Code::kPermission);
+  EXPECT_EQ(answer(*anna, 0).code, 0);
+  EXPECT_EQ(answer(*anna, 1).code, no);
+  EXPECT_EQ(answer(*rita, 0).code, no);
+  EXPECT_EQ(answer(*rita, 1).code, no);
+  EXPECT_EQ(answer(*anyone, 0).code, 0) << "without users everyone is an administrator";
+  EXPECT_EQ(answer(*anyone, 1).code, 0);
+}
+
+TEST_F(WorkerUsers, SessionsOfRevokedUsersEndAndNoOthers) {
+  FakeConnection* const anna = connect_as(anna_);
+  FakeConnection* const rita = connect_as(rita_);
+  worker_->sessions().end_revoked(users_of({anna_, rita_}));
+  worker_->poll_once();
+  EXPECT_TRUE(anna->alive());
+  EXPECT_TRUE(rita->alive());
+  put(*anna, as_bytes("key"), as_bytes("value"));  // has arrived, and is not begun any more
+  worker_->sessions().end_revoked(users_of({user_of("anna", Role::kWrite), rita_}));
+  turn();
+  EXPECT_FALSE(anna->alive()) << "a new secret";
+  EXPECT_TRUE(anna->posted.empty());
+  EXPECT_TRUE(rita->alive());
+  EXPECT_EQ(worker_->counters().drops(DropReason::kRevoked), 1U);
+}
+
+// Checked with the users of before, and admitted after they were replaced.
+TEST_F(WorkerUsers, ARevokedUserThatArrivesLateEndsAtOnce) {
+  worker_->sessions().end_revoked(users_of({rita_}));
+  worker_->poll_once();
+  EXPECT_FALSE(connect_as(anna_)->alive());
+  EXPECT_TRUE(connect_as(rita_)->alive());
+}
+
+TEST_F(WorkerUsers, ARevokedUserThatArrivesWithTheNewUsersEndsAtOnce) {
+  FakeConnection* const anna = connect_as(anna_, false);
+  FakeConnection* const rita = connect_as(rita_, false);
+  worker_->sessions().end_revoked(users_of({rita_}));
+  worker_->poll_once();
+  EXPECT_FALSE(anna->alive());
+  EXPECT_TRUE(rita->alive());
+}
+
+TEST_F(WorkerUsers, TheDeviceAllowsReadersNoAtomics) {
+  EXPECT_EQ(worker_->connection_options(Role::kRead).grant, rdma::Access::kRemoteRead);
+  EXPECT_EQ(worker_->connection_options(Role::kWrite).grant, rdma::Access::kRemoteReadAtomic);
+  EXPECT_EQ(worker_->connection_options(Role::kAdmin).grant, rdma::Access::kRemoteReadAtomic);
 }
 
 }  // namespace
