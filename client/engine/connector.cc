@@ -56,6 +56,7 @@ Status Connector::attempt(const Deadline& deadline) {
       return loaded;
     }
   }
+  session_.map.set_hints(accept.hints);
   session_.acknowledged.connected(accept.epoch);
   if (connected_once_) ++session_.stats.reconnects;
   connected_once_ = true;

@@ -48,6 +48,8 @@ class RemoteMap {
   void begin(std::uint64_t epoch, const RemoteWindow& root, const RemoteWindow& hints = {},
              std::uint32_t client = 0);
   void clear() { *this = RemoteMap(); }
+  // The window of a later accept in the same epoch: another role may have been granted another.
+  void set_hints(const RemoteWindow& hints) { hints_ = hints; }
   // Returns true if root page and directory are loaded, so that keys can be looked up.
   bool ready() const { return ready_; }
   std::uint64_t epoch() const { return epoch_; }

@@ -115,10 +115,13 @@ class UsersTest : public ::testing::Test {
                                      users_, "--secret-file", scratch_.path(name)});
     ASSERT_EQ(ended.status, 0) << ended.output;
   }
-  Server& serve() {
-    return server_.emplace(std::vector<std::string>{"--memory", "32MiB", "--users", users_,
-                                                    "--data-dir", scratch_.path("data"),
-                                                    "--backup-dir", scratch_.path("backups")});
+  Server& serve(const std::vector<std::string>& besides = {}) {
+    std::vector<std::string> arguments = {"--memory",     "32MiB",
+                                          "--users",      users_,
+                                          "--data-dir",   scratch_.path("data"),
+                                          "--backup-dir", scratch_.path("backups")};
+    arguments.insert(arguments.end(), besides.begin(), besides.end());
+    return server_.emplace(std::move(arguments));
   }
   std::string secret(const std::string& name) const {
     return testing::read_file(scratch_.path(name)).substr(0, 64);
@@ -285,6 +288,28 @@ TEST_F(UsersTest, ACapturedRequestIsOfNoUseToAnother) {
   EXPECT_FALSE(raw.reject().challenge);
   Client neighbour = client("anna");
   EXPECT_TRUE(neighbour.put("key", "value"));
+}
+
+// Otherwise one process could have the server compute digests without end.
+TEST_F(UsersTest, WhoSendsWrongProofsWithoutEndHasToWait) {
+  serve({"--max-offences", "1"});
+  Client anna = client("anna");
+  RawUser raw(server_->address(), "anna", keys("bob"));
+  Code last = Code::kUnauthenticated;
+  for (int i = 0; i < 500 && last == Code::kUnauthenticated; ++i) {
+    raw.request().stamp = 0;
+    ASSERT_FALSE(raw.connect());
+    if (raw.reject().challenge) {
+      raw.prove();
+      ASSERT_FALSE(raw.connect());
+      EXPECT_FALSE(raw.reject().challenge);
+    }
+    last = raw.reject().code;
+  }
+  EXPECT_EQ(last, Code::kBusy);
+  EXPECT_THAT(std::string(raw.reject().text), HasSubstr("disconnected too often"));
+  EXPECT_TRUE(anna.ping());
+  EXPECT_EQ(anna.stats().reconnects, 0U);
 }
 
 TEST_F(UsersTest, ARemovedUserIsDisconnectedAndOthersAreNot) {

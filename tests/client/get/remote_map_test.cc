@@ -41,6 +41,18 @@ TEST(RemoteMap, LoadsAndLooksUp) {
             reinterpret_cast<std::uint64_t>(&server.group(ScriptedMemory::home("a key"))));
 }
 
+TEST(RemoteMap, HintsAreThoseOfTheLastAccept) {
+  ScriptedMemory server;
+  RemoteMap map = server.load_map();
+  const KeyHash hash = map.hash(as_bytes("a key"));
+  map.set_hints({.address = 64, .remote_key = 7, .length = kHintWords * 8});
+  ASSERT_TRUE(map.hint(hash));
+  EXPECT_EQ(map.hint(hash)->remote_key, 7U);
+  map.set_hints({});
+  EXPECT_FALSE(map.hint(hash));
+  EXPECT_TRUE(map.ready());
+}
+
 TEST(RemoteMap, LookupsAreBounded) {
   ScriptedMemory server;
   const RemoteMap map = server.load_map();
