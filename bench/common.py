@@ -137,7 +137,7 @@ def kvserver(options, memory="256MiB", extra=(), address=None, wait=True, prepar
             with open(log.name, encoding="utf-8") as text:
                 return text.read()
         server = subprocess.Popen(
-            [os.path.join(options.bin, "kvserver"), "--transport", options.transport, "--listen",
+            [os.path.join(options.bin, "kvserver"), "--transport", options.transport, "--no-auth", "--listen",
              address or options.address, "--memory", memory, *extra],
             stdout=log, stderr=subprocess.STDOUT, preexec_fn=prepare)
         server.log_text = log_text

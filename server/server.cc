@@ -270,6 +270,11 @@ std::optional<Failure> Server::open_network() {
     return environment_failure("cannot open " + which, transports.error());
   }
   log_info(EventName("transport"), "transport {}", transports->reason);
+  if (options_.no_auth) {
+    log_warn(EventName("no_auth"), "{}", who_may_connect());
+  } else {
+    log_info(EventName("access"), "{}", who_may_connect());
+  }
   endpoints_ = std::make_unique<Endpoints>(std::move(*transports));
   if (const Status listening = endpoints_->listen(options_.listen, clock_); !listening)
     return environment_failure("cannot use --listen " + options_.listen, listening.error());

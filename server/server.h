@@ -31,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -101,6 +102,7 @@ class Server {
   std::optional<Failure> check_memory();
   void follow_wall_clock();
   LogFacts log_facts() const;
+  std::string_view who_may_connect() const;
   MemoryFacts memory_facts() const;
 
   const Options options_;

@@ -43,6 +43,14 @@ MemoryFacts Server::memory_facts() const {
   return facts;
 }
 
+std::string_view Server::who_may_connect() const {
+  if (!options_.users.empty()) return "only users of the file of --users may connect";
+  if (options_.no_auth) {
+    return "every host that reaches the server may read and write, as --no-auth says";
+  }
+  return "only this host may connect: others need --users, or --no-auth";
+}
+
 ServerFacts Server::facts() const {
   return {.store = store_->stats(),
           .memory = memory_facts(),
@@ -56,7 +64,8 @@ ServerFacts Server::facts() const {
           .epoch = memory_->epoch(),
           .boot = boot_,
           .uptime_ms = static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs),
-          .device = endpoints_->describe()};
+          .device = endpoints_->describe(),
+          .access = who_may_connect()};
 }
 
 }  // namespace rkv::server

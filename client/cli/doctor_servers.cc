@@ -80,8 +80,8 @@ std::string advice_for(const ServerFindings& facts) {
   switch (facts.error->code) {
     case Code::kUnreachable:
       return fmt::format(
-          "check that a server runs there on this port: `kvserver --listen {}` on its host starts "
-          "one; --server chooses another",
+          "check that a server runs there on this port: `kvserver --listen {} --users FILE` on its "
+          "host starts one; --server chooses another",
           facts.address);
     case Code::kVersionMismatch:
       return "install the same version of rkv on both hosts: `kvclient --version`, `kvserver "

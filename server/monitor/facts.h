@@ -69,6 +69,7 @@ struct ServerFacts {
   std::uint32_t boot = 0;
   std::uint64_t uptime_ms = 0;
   std::string device;
+  std::string_view access;  // a sentence without a full stop, static: who may connect
 
   std::uint64_t sum(WorkerCounters::Counter counter) const {
     return total([&](const WorkerFacts& worker) { return worker.counters->get(counter); });

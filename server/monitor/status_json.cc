@@ -86,6 +86,7 @@ Json known(const std::optional<std::uint64_t>& value) {
 Json more_json(const ServerState& state, const ServerFacts& facts) {
   const ProcessFacts process = ProcessFacts::now();
   return {
+      {"access", facts.access},
       {"wal_lag_seconds", state.wal_lag_s},
       {"sync_lag_seconds", state.sync_lag_s},
       {"writes_applied", facts.log.applier.taken},

@@ -31,6 +31,7 @@ struct Setting {
   const char* argument;
   const char* help;
   Apply apply;
+  const char* when_bare = nullptr;  // the value of a flag without one; nullptr: it needs one
   std::string name() const {
     const std::string text = flag;
     return text.substr(text.find(',') + 1);  // npos + 1 = 0
@@ -84,6 +85,11 @@ std::string set_listen(Options& options, const std::string& value) {
   }
   options.listen = value;
   return {};
+}
+
+std::string set_no_auth(Options& options, const std::string& value) {
+  options.no_auth = value == "yes" || value == "true";
+  return options.no_auth || value == "no" || value == "false" ? "" : "must be yes or no";
 }
 
 // A port alone listens on 127.0.0.1 only: opening it to other hosts must be explicit.
@@ -174,6 +180,10 @@ std::string set_transport(Options& options, const std::string& value) {
   return {};
 }
 
+std::string set_gid_index(Options& options, const std::string& value) {
+  return set_number<int>(options.gid_index, value, 0, 255);
+}
+
 std::string set_ib_port(Options& options, const std::string& value) {
   return set_number<std::uint8_t>(options.ib_port, value, 1, 255);
 }
@@ -235,11 +245,15 @@ const std::vector<Setting>& settings() {
        set_text<&Options::device>},
       {"i,ib-port", "N", "port of the device (default: any active one)", set_ib_port},
       {"x,gid-index", "N", "GID of the port (default: chosen by the connection manager)",
-       [](Options& o, const std::string& v) { return set_number<int>(o.gid_index, v, 0, 255); }},
+       set_gid_index},
       {"users", "FILE",
-       "users that may connect, each with a role; SIGHUP reads it again; unset: anyone may do "
-       "everything",
+       "users that may connect, each with a role; SIGHUP reads it again; unset: over shared memory "
+       "this user, root and --shm-group may do everything, and no other host may connect",
        set_text<&Options::users>},
+      {"no-auth", "yes|no",
+       "without --users: every host that reaches the address may connect and do everything "
+       "(default no)",
+       set_no_auth, "yes"},
       {"max-clients", "N",
        "maximum number of connections; over RDMA each pins 22 KiB for messages (default 64)",
        set_max_clients},
@@ -280,6 +294,8 @@ const std::vector<Setting>& settings() {
 
 constexpr const char* kHelpTail =
     R"(
+Without --users, or --no-auth, only clients on this host may connect.
+
 Every option can also be given in the environment (--data-dir as KVSERVER_DATA_DIR) or in a TOML
 file (data-dir = "/var/lib/kvserver"). The command line wins over the environment, the environment
 over the file.
@@ -293,12 +309,17 @@ machine); 4 data directory (not writable, damaged); 5 anything else; 6 data dire
 (in use, disk full or failing, no free file descriptor).
 )";
 
+std::shared_ptr<cxxopts::Value> value_of(const Setting& setting) {
+  auto value = cxxopts::value<std::string>();
+  return setting.when_bare == nullptr ? value : value->implicit_value(setting.when_bare);
+}
+
 cxxopts::Options make_flags() {
   cxxopts::Options flags("kvserver", "Key-value server that clients read by one-sided RDMA.");
   flags.set_width(100);
   auto add = flags.add_options();
   for (const Setting& setting : settings())
-    add(setting.flag, setting.help, cxxopts::value<std::string>(), setting.argument);
+    add(setting.flag, setting.help, value_of(setting), setting.argument);
   add("config", "TOML file with any of the above", cxxopts::value<std::string>(), "FILE");
   add("verify", "read all of --data-dir, change nothing, print what is found, and exit");
   add("restore", "create --data-dir, which must be empty or missing, from a backup, and exit",
@@ -359,6 +380,32 @@ std::string read_file(const Given& config, std::map<std::string, Given>* values)
     values->emplace(key, Given{std::move(value), fmt::format("{}: {}", shown(path), key)});
   }
   return {};
+}
+
+bool is_of_this_host(const std::string& listen) {
+  const std::string host = listen.substr(0, listen.rfind(':'));
+  return host.starts_with("127.") || host == "localhost" || host == "[::1]";
+}
+
+// What of the options asks for clients of other hosts, where none are to be admitted. A run that
+// serves no clients may have it.
+std::string access_problem(const Options& options) {
+  if (options.no_auth && !options.users.empty()) {
+    return "no-auth cannot be combined with users: leave one of them out";
+  }
+  if (options.admits_other_hosts() || options.transport == rdma::TransportKind::kShm) return {};
+  if (options.verify || !options.restore.empty()) return {};
+  std::string asked;
+  if (options.transport == rdma::TransportKind::kVerbs) asked = "transport verbs";
+  if (!options.device.empty()) asked = "device " + options.device;
+  if (options.listen != Options{}.listen && !is_of_this_host(options.listen)) {
+    asked = "listen " + options.listen;
+  }
+  if (asked.empty()) return {};
+  return fmt::format(
+      "{} would let every host that reaches the server read and write: give --users FILE "
+      "(kvserver user add makes one), or --no-auth to allow it",
+      shown(asked));
 }
 
 std::string combination_problem(const cxxopts::ParseResult& flags, const Options& options) {
@@ -436,6 +483,10 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
     return usage_error(fmt::format("durability {} needs a disk: give --data-dir as well",
                                    to_string(parsed.options.durability)));
   }
+  if (std::string problem = access_problem(parsed.options); !problem.empty()) {
+    return usage_error(std::move(problem));
+  }
+  if (!parsed.options.admits_other_hosts()) parsed.options.transport = rdma::TransportKind::kShm;
   return parsed;
 }
 

@@ -34,7 +34,10 @@ struct Options {
   std::string device;        // empty: the device that routes to `listen`
   std::uint8_t ib_port = 0;  // 0: any active port
   int gid_index = -1;        // -1: chosen by the connection manager
-  std::string users;  // file of those who may connect; empty: anyone may
+  std::string users;         // file of those who may connect; empty: anyone may
+  // Every host that reaches `listen` may connect. Without it and without users only this host may:
+  // the transport is then kShm.
+  bool no_auth = false;
   std::uint32_t max_clients = 64;
   std::uint32_t max_offences = 4;          // per second and origin; 0 = no limit
   std::uint32_t counter_cells = 65536;     // one-sided counters to be opened per start; 0 = none
@@ -50,6 +53,8 @@ struct Options {
   // Runs without serving clients (offline.h).
   bool verify = false;
   std::string restore;  // directory of the backup
+
+  bool admits_other_hosts() const { return no_auth || !users.empty(); }
 };
 
 struct ParsedOptions {

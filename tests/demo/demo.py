@@ -45,7 +45,7 @@ class Server:
         self.log_path = log_path
         self.log = open(log_path, "w+", encoding="utf-8", errors="replace")
         self.process = subprocess.Popen(
-            [program, "--transport", transport, "--listen", address, "--data-dir", data_dir,
+            [program, "--transport", transport, "--no-auth", "--listen", address, "--data-dir", data_dir,
              "--memory", memory],
             stdout=self.log, stderr=subprocess.STDOUT)
         self.wait_until_ready()

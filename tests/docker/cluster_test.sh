@@ -83,7 +83,7 @@ test_whole() {
 }
 
 test_taken_port() {
-  "$bin/kvserver" --transport verbs --listen "$RKV_RDMA_ADDRESS:7472" --memory 32MiB 2>"$scratch/other" &
+  "$bin/kvserver" --transport verbs --no-auth --listen "$RKV_RDMA_ADDRESS:7472" --memory 32MiB 2>"$scratch/other" &
   local other=$!
   until grep -q "kvserver ready" "$scratch/other"; do kill -0 "$other" || break; done
   same "taken port: exit status" 3 "$(cluster "$scratch/records.tsv" "${small[@]}")"

@@ -31,7 +31,8 @@ std::size_t complaints(const std::string& output) {
     const std::size_t end = std::min(output.find('\n', at), output.size());
     const std::string line = output.substr(at, end - at);
     const bool ordinary = line.find(" info: ") != std::string::npos ||
-                          line.find(" warning: no --data-dir") != std::string::npos;
+                          line.find(" warning: no --data-dir") != std::string::npos ||
+                          line.find("as --no-auth says") != std::string::npos;
     if (!line.empty() && !ordinary) ++lines;
     at = end + 1;
   }
@@ -68,7 +69,7 @@ TEST(BadInput, KvserverSaysWhatIsWrongInOneSentence) {
       {{"--listen", here, "--data-dir", scratch.path("file")}, 4, "file"},
       {{"--listen", here, "--data-dir", "/proc/nowhere"}, 4, "/proc/nowhere"}};
   for (const Wrong& wrong : table) {
-    std::vector<std::string> argv = {RKV_KVSERVER};
+    std::vector<std::string> argv = {RKV_KVSERVER, "--no-auth"};
     argv.insert(argv.end(), wrong.arguments.begin(), wrong.arguments.end());
     SCOPED_TRACE(fmt::format("kvserver {}", fmt::join(wrong.arguments, " ")));
     const Ended ended = run_program(argv, 120);
@@ -109,8 +110,9 @@ TEST(BadInput, MoreCountersThanMemoryAreRefusedInOneSentence) {
 #endif
   const Ended ended = run_program(
       {"/bin/sh", "-c",
-       fmt::format("ulimit -v 400000; exec {} --memory 16MiB --listen {} --counter-cells 8388608",
-                   RKV_KVSERVER, server_address(21003))});
+       fmt::format(
+           "ulimit -v 400000; exec {} --no-auth --memory 16MiB --listen {} --counter-cells 8388608",
+           RKV_KVSERVER, server_address(21003))});
   expect_failure(ended, 3, "--counter-cells");
   EXPECT_EQ(complaints(ended.output), 1U) << ended.output;
 }
@@ -123,8 +125,8 @@ TEST(BadInput, LimitsTooLowForAServerAreNamed) {
   const auto start = [](const char* limit, int kib) {
     ScratchDirectory scratch;
     const std::string command =
-        fmt::format("ulimit {} {}; exec {} --memory 16MiB --listen {} --data-dir {}", limit, kib,
-                    RKV_KVSERVER, server_address(21005), scratch.path("data"));
+        fmt::format("ulimit {} {}; exec {} --no-auth --memory 16MiB --listen {} --data-dir {}",
+                    limit, kib, RKV_KVSERVER, server_address(21005), scratch.path("data"));
     Process server({"/bin/sh", "-c", command});
     if (server.wait_for_output("kvserver ready")) {
       server.signal(SIGTERM);
@@ -146,8 +148,9 @@ TEST(BadInput, LimitsTooLowForAServerAreNamed) {
 }
 
 TEST(BadInput, AMisspeltVariableIsNamedInTheLog) {
-  Process server({RKV_KVSERVER, "--memory", "16MiB", "--listen", server_address(21006)},
-                 {"KVSERVER_DATADIR=/nowhere"});
+  Process server(
+      {RKV_KVSERVER, "--no-auth", "--memory", "16MiB", "--listen", server_address(21006)},
+      {"KVSERVER_DATADIR=/nowhere"});
   EXPECT_TRUE(server.wait_for_output("KVSERVER_DATADIR is not an option's variable"));
   EXPECT_TRUE(server.wait_for_output("kvserver ready"));
 }
@@ -175,18 +178,19 @@ TEST(BadInput, AValueOverTheLimitIsRefused) {
 TEST(BadInput, APortTakenAndADirectoryLockedNameTheOther) {
   ScratchDirectory scratch;
   Server server({"--memory", "16MiB", "--data-dir", scratch.path("data")});
-  const Ended port = run_program({RKV_KVSERVER, "--listen", server.address(), "--memory", "16MiB"});
+  const Ended port =
+      run_program({RKV_KVSERVER, "--no-auth", "--listen", server.address(), "--memory", "16MiB"});
   expect_failure(port, 3, server.address().substr(server.address().find(':')));
-  const Ended directory = run_program({RKV_KVSERVER, "--listen", server_address(21002), "--memory",
-                                       "16MiB", "--data-dir", scratch.path("data")});
+  const Ended directory = run_program({RKV_KVSERVER, "--no-auth", "--listen", server_address(21002),
+                                       "--memory", "16MiB", "--data-dir", scratch.path("data")});
   expect_failure(directory, 6, std::to_string(server.process().pid()));
   Client client = server.client();
   EXPECT_TRUE(client.put("still", "there"));
 }
 
 TEST(BadVerbsInput, AMissingDeviceIsNamed) {
-  const Ended ended =
-      run_program({RKV_KVSERVER, "--listen", server_address(21004), "-d", "mlx9_9"}, 120);
+  const Ended ended = run_program(
+      {RKV_KVSERVER, "--no-auth", "--listen", server_address(21004), "-d", "mlx9_9"}, 120);
   expect_failure(ended, 3, "mlx9_9");
   EXPECT_EQ(complaints(ended.output), 1U) << ended.output;
 }
@@ -203,9 +207,10 @@ TEST(BadInput, AServerWithoutAPlaceIsWaitedForUntilTheTimeout) {
 
 // Root may lock any amount of memory, so the capability is given up first (setpriv, util-linux).
 TEST(BadVerbsInput, TooLittleLockableMemorySaysHowToRaiseIt) {
-  const Ended ended = run_program({"/usr/bin/prlimit", "--memlock=1048576", "/usr/bin/setpriv",
-                                   "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", RKV_KVSERVER,
-                                   "--listen", server_address(21003), "--memory", "64MiB"});
+  const Ended ended =
+      run_program({"/usr/bin/prlimit", "--memlock=1048576", "/usr/bin/setpriv",
+                   "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", RKV_KVSERVER, "--no-auth",
+                   "--listen", server_address(21003), "--memory", "64MiB"});
   expect_failure(ended, 3, "memlock");
 }
 

@@ -302,7 +302,8 @@ TEST(Disk, AStopAndAStartOnAFullDiskSaySo) {
   }
   ASSERT_EQ(server.stop(), 0);
   disk.fill();
-  const Ended ended = run_program({RKV_KVSERVER, "--listen", server.address(), "--data-dir", data});
+  const Ended ended =
+      run_program({RKV_KVSERVER, "--no-auth", "--listen", server.address(), "--data-dir", data});
   EXPECT_EQ(ended.status, 6) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("free space"));
   disk.free_space();
@@ -325,7 +326,7 @@ TEST(Disk, ASignalDuringTheStartEndsIt) {
   write_file(data + "/LOCK", fmt::format("{} {} {}", getpid(), started,
                                          read_file("/proc/sys/kernel/random/boot_id")));
   for (const int signal : {SIGTERM, SIGINT}) {
-    Process server({RKV_KVSERVER, "--listen", "127.0.0.1:0", "--data-dir", data});
+    Process server({RKV_KVSERVER, "--no-auth", "--listen", "127.0.0.1:0", "--data-dir", data});
     ASSERT_TRUE(server.wait_for_output("waiting for the previous server"));
     server.signal(signal);
     const Ended ended = server.wait(20);  // of the 30 s that it would wait
@@ -344,7 +345,8 @@ TEST(Disk, AReadOnlyDirectoryIsVerifiedAndNotStartedOn) {
     ASSERT_EQ(server.stop(), 0);
   }
   disk.set_read_only();
-  const Ended started = run_program({RKV_KVSERVER, "--listen", "127.0.0.1:0", "--data-dir", data});
+  const Ended started =
+      run_program({RKV_KVSERVER, "--no-auth", "--listen", "127.0.0.1:0", "--data-dir", data});
   EXPECT_EQ(started.status, 4) << started.output;
   EXPECT_THAT(started.output, HasSubstr("mount"));
   const Ended verified = run_program({RKV_KVSERVER, "--verify", "--data-dir", data});
@@ -368,7 +370,7 @@ TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
     if (life == 0) server.start();
   }
   const auto run = [&](std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {RKV_KVSERVER, "--data-dir", data});
+    flags.insert(flags.begin(), {RKV_KVSERVER, "--no-auth", "--data-dir", data});
     return run_program(std::move(flags));
   };
   for (const char* part : {".log", "MANIFEST", ".sst", "CURRENT"}) {

@@ -129,7 +129,7 @@ TEST(ReadBack, ARestoreThatIsKilledCanBeRepeated) {
       ASSERT_FALSE(done);
       ++cut_short;
       if (!fs::exists(target + "/restoring")) continue;  // it had not begun
-      const Ended started = run_program({RKV_KVSERVER, "--data-dir", target});
+      const Ended started = run_program({RKV_KVSERVER, "--no-auth", "--data-dir", target});
       EXPECT_EQ(started.status, 4) << started.output;
       EXPECT_THAT(started.output, HasSubstr("remove it and restore again"));
       continue;

@@ -91,9 +91,9 @@ TEST(Trouble, EveryThreadThatCannotBeStartedIsAFailedStart) {
   int refused = 0;
   for (;; ++refused) {
     ASSERT_LT(refused, kMost);
-    Process server({RKV_KVSERVER, "--listen", test_address() + ":19999", "--memory", "32MiB",
-                    "--metrics", "127.0.0.1:0", "--data-dir", scratch.path("data"), "--backup-dir",
-                    scratch.path("backups")},
+    Process server({RKV_KVSERVER, "--no-auth", "--listen", test_address() + ":19999", "--memory",
+                    "32MiB", "--metrics", "127.0.0.1:0", "--data-dir", scratch.path("data"),
+                    "--backup-dir", scratch.path("backups")},
                    {preload(), fmt::format("RKV_TEST_REFUSED_THREAD={}", refused)});
     if (server.wait_for_output("kvserver ready")) break;
     const Ended ended = server.wait();

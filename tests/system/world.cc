@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -46,6 +47,7 @@ Server::Server(std::vector<std::string> arguments, std::vector<std::string> envi
       argv_({RKV_KVSERVER, "--listen", address_}),
       environment_(std::move(environment)) {
   argv_.insert(argv_.end(), arguments.begin(), arguments.end());
+  if (std::ranges::find(arguments, "--users") == arguments.end()) argv_.emplace_back("--no-auth");
   environment_.emplace_back("KVSERVER_CHECK_MEMORY=on");  // at each stop
   start();
 }

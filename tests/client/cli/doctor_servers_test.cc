@@ -42,7 +42,7 @@ TEST(Doctor, AServerThatIsNotReached) {
   ServerFindings facts{.address = "192.0.2.1:7471"};
   facts.error = Error{.code = Code::kUnreachable, .text = "nobody listens"};
   expect(judge_server(facts, true), Level::kError, "server", "nobody listens",
-         "`kvserver --listen 192.0.2.1:7471`");
+         "`kvserver --listen 192.0.2.1:7471 --users FILE`");
   EXPECT_EQ(exit_code_of(judge_server(facts, true)), kNoServer);
   // Nobody has said that there is one.
   EXPECT_EQ(one(judge_server(facts, false), "server").level, Level::kWarning);

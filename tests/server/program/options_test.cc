@@ -91,6 +91,7 @@ TEST(Options, EveryFlagArrives) {
                              "1",
                              "--transport",
                              "verbs",
+                             "--no-auth",
                              "--max-clients",
                              "9",
                              "--queue",
@@ -119,6 +120,37 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_EQ(options.metrics, "0.0.0.0:9471");
   EXPECT_EQ(options.cpus, std::vector<unsigned>{cpu});
   EXPECT_EQ(options.log_format, LogFormat::kJson);
+  EXPECT_TRUE(options.no_auth);
+}
+
+TEST(Options, OtherHostsAreAdmittedOnlyWhereItIsSaid) {
+  using rdma::TransportKind;
+  EXPECT_EQ(parse({}).options.transport, TransportKind::kShm);
+  EXPECT_EQ(parse({"--listen", "127.0.0.1:0"}).options.transport, TransportKind::kShm);
+  EXPECT_EQ(parse({"--no-auth"}).options.transport, TransportKind::kAuto);
+  EXPECT_EQ(parse({"--no-auth=no"}).options.transport, TransportKind::kShm);
+  EXPECT_EQ(parse({}, {{"KVSERVER_NO_AUTH", "yes"}}).options.transport, TransportKind::kAuto);
+  EXPECT_EQ(parse({"--users", "u", "--listen", "192.0.2.1:7471"}).options.transport,
+            TransportKind::kAuto);
+  EXPECT_EQ(parse({"--transport", "shm", "--listen", "192.0.2.1:7471"}).error, "");
+  const std::vector<std::vector<std::string>> all_ask = {{"--listen", "192.0.2.1:7471"},
+                                                         {"--listen", "[::]:7471"},
+                                                         {"--transport", "verbs"},
+                                                         {"--device", "rxe0"}};
+  for (const std::vector<std::string>& asks : all_ask) {
+    const auto parsed = parse(asks);
+    EXPECT_EQ(parsed.exit_code, kExitUsage);
+    EXPECT_EQ(parsed.error, asks[0].substr(2) + " " + asks[1] +
+                                " would let every host that reaches the server read and write: "
+                                "give --users FILE (kvserver user add makes one), or --no-auth "
+                                "to allow it");
+    std::vector<std::string> verifies = asks;
+    verifies.insert(verifies.end(), {"--verify", "--data-dir", "/d"});
+    EXPECT_EQ(parse(verifies).error, "") << "a run that serves no clients";
+  }
+  EXPECT_EQ(parse({"--no-auth", "--users", "u"}).error,
+            "no-auth cannot be combined with users: leave one of them out");
+  EXPECT_EQ(parse({"--no-auth=maybe"}).error, "--no-auth must be yes or no, not \"maybe\"");
 }
 
 TEST(Options, HelpAndVersionGoToStdoutAndSucceed) {
