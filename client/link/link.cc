@@ -60,7 +60,8 @@ Status Link::connect(const Deadline& deadline) {
     RKV_RETURN_IF_ERROR(prove(request, claim, deadline, &challenge));
   }
   rdma::Rejection rejection;
-  if (Status knocked = knock(request, deadline, &rejection); !knocked) {
+  // The server READs large values and long requests from our memory.
+  if (Status knocked = knock(request, rdma::Access::kRemoteRead, deadline, &rejection); !knocked) {
     return refused(knocked.error(), rejection);
   }
   if (Status taken = take_accept(claim); !taken) {
@@ -76,17 +77,15 @@ Status Link::connect(const Deadline& deadline) {
   return {};
 }
 
-Status Link::knock(const ConnectRequest& request, const Deadline& deadline,
+Status Link::knock(const ConnectRequest& request, rdma::Access grant, const Deadline& deadline,
                    rdma::Rejection* rejection) {
   std::array<std::byte, kConnectRequestBytes> hello;
   encode(request, hello);
-  // The server READs large values and long requests from our memory.
-  RKV_ASSIGN_OR_RETURN(connection_,
-                       transport_->connect(*queue_,
-                                           {.sends_in_flight = operations(),
-                                            .inline_bytes = kInlineBytes,
-                                            .grant = rdma::Access::kRemoteRead},
-                                           options_.address, hello, deadline, rejection));
+  RKV_ASSIGN_OR_RETURN(
+      connection_,
+      transport_->connect(
+          *queue_, {.sends_in_flight = operations(), .inline_bytes = kInlineBytes, .grant = grant},
+          options_.address, hello, deadline, rejection));
   drained_ = false;
   return {};
 }
@@ -94,7 +93,8 @@ Status Link::knock(const ConnectRequest& request, const Deadline& deadline,
 Status Link::prove(ConnectRequest& request, Claim& claim, const Deadline& deadline,
                    rdma::Rejection* rejection) {
   request.user = options_.credentials->user;
-  const Status knocked = knock(request, deadline, rejection);
+  // Nothing is granted to a server that answers without a challenge.
+  const Status knocked = knock(request, rdma::Access::kLocal, deadline, rejection);
   if (knocked) {
     close();
     return fail(Code::kUnauthenticated, kNoUsers);

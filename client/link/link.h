@@ -178,7 +178,8 @@ class Link {
   }
   Status make_queue();
   // Sends a connection request. On success the connection is connection_.
-  Status knock(const ConnectRequest& request, const Deadline& deadline, rdma::Rejection* rejection);
+  Status knock(const ConnectRequest& request, rdma::Access grant, const Deadline& deadline,
+               rdma::Rejection* rejection);
   // Asks for a challenge and adds the proof to the request. `claim` is what was proved; it refers
   // to `rejection`.
   Status prove(ConnectRequest& request, Claim& claim, const Deadline& deadline,

@@ -257,6 +257,7 @@ struct ConnectionOptions {
   std::uint32_t send_bytes = 0;
   // What the peer may do over this connection to those of our regions that allow it. Over shared
   // memory, the connecting side grants kRemoteRead at most.
+  // With kRemoteRead the peer may not even READ regions with atomics over shared memory.
   Access grant = Access::kLocal;
 };
 

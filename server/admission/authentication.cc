@@ -1,5 +1,6 @@
 #include "server/admission/authentication.h"
 
+#include <optional>
 #include <utility>
 
 namespace rkv::server {
@@ -14,8 +15,8 @@ std::shared_ptr<const User> make_nobody() {
 
 }  // namespace
 
-Authentication::Authentication(std::shared_ptr<const Users> users, std::size_t most_used)
-    : challenges_(most_used), nobody_(make_nobody()), users_(std::move(users)) {}
+Authentication::Authentication(std::shared_ptr<const Users> users, const Challenges::Limits& limits)
+    : challenges_(limits), nobody_(make_nobody()), users_(std::move(users)) {}
 
 void Authentication::replace(std::shared_ptr<const Users> users) {
   const MutexLock lock(mutex_);
@@ -28,31 +29,31 @@ std::shared_ptr<const User> Authentication::find(std::uint32_t number) {
 }
 
 // An unknown user takes the same steps as a known one, and the same time, up to the same refusal.
-Authentication::Answer Authentication::check(const ConnectRequest& request, std::string_view called,
+// Wrong proofs are not counted against their origin: a secret cannot be found by trying, and a
+// count would let one client keep out others of its host.
+Authentication::Answer Authentication::check(const ConnectRequest& request, const Route& route,
                                              Nanos now) {
   if (request.user == 0) {
     return Refused{.text =
                        "the server has users: give a user and its secret (--user, --secret-file)"};
   }
-  if (!Challenges::is_fresh(request, now)) {
-    return Challenged{challenges_.challenge(request, called, now)};
-  }
+  const std::optional<Claim> claim = challenges_.claim_of(request, route, now);
+  if (!claim) return Challenged{challenges_.challenge(request, route, now)};
   const std::shared_ptr<const User> found = find(request.user);
   const std::shared_ptr<const User>& user = found != nullptr ? found : nobody_;
-  Claim claim = challenges_.claim_of(request, called);
-  if (!is_proved(user->keys, claim, request.proof) || found == nullptr) {
-    return Refused{.text = "the user is unknown or the secret is wrong", .offends = true};
+  if (!is_proved(user->keys, *claim, request.proof) || found == nullptr) {
+    return Refused{.text = "the user is unknown or the secret is wrong"};
   }
   switch (challenges_.use(request, now)) {
     case Challenges::Use::kAgain:
-      return Refused{.text = "the proof has been used before: connect again", .offends = true};
+      return Refused{.text = "the proof has been used before: connect again"};
     case Challenges::Use::kFull:
       return Refused{.code = Code::kBusy,
-                     .text = "too many clients have connected within seconds: try again"};
+                     .text = "the user has connected too often within seconds: try again"};
     case Challenges::Use::kFirst:
       break;
   }
-  return Proved{.user = found, .claim = claim};
+  return Proved{.user = found, .claim = *claim};
 }
 
 }  // namespace rkv::server

@@ -20,7 +20,7 @@ namespace rkv::server {
 class Authentication {
  public:
   explicit Authentication(std::shared_ptr<const Users> users,
-                          std::size_t most_used = Challenges::kMostUsed);
+                          const Challenges::Limits& limits = {});
 
   // From now on these are the users. The sessions of others are ended by
   // SessionTable::end_revoked(), which comes first: a client that is checked with the users of
@@ -39,11 +39,11 @@ class Authentication {
   struct Refused {
     Code code = Code::kUnauthenticated;
     const char* text = "";  // a sentence for a person
-    bool offends = false;   // the proof is wrong
   };
   using Answer = std::variant<Proved, Challenged, Refused>;
-  // `called`: rdma::Incoming::called().
-  Answer check(const ConnectRequest& request, std::string_view called, Nanos now);
+  // Answers a proof whose challenge is too old, or of another start of the server, with a
+  // challenge.
+  Answer check(const ConnectRequest& request, const Route& route, Nanos now);
 
  private:
   std::shared_ptr<const User> find(std::uint32_t number);

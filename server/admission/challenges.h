@@ -2,20 +2,26 @@
 // connection request only.
 //
 // Invariants:
-//  CHALLENGE-1  A challenge costs the server no memory: its cookie is a digest of its stamp and of
-//      the request, by a key that no one else has. A stamp of another start of the server, or of a
-//      client's making, has a cookie that the client cannot know.
+//  CHALLENGE-1  A challenge costs the server no memory: stamp and cookie are digests of the time,
+//  of
+//      the request and of where it comes from, by a key that no one else has. A stamp of another
+//      start of the server, of another request, or of a client's making is not the server's own.
 //  CHALLENGE-2  A proof is accepted once. The server remembers the stamp and the nonce of each
 //      accepted proof for as long as the stamp is fresh, and accepts none if it cannot.
+//  CHALLENGE-3  A user whose many proofs cannot be remembered keeps out no other user, as long as
+//      fewer than Limits::most_used / most_used_by_one users do so together.
 //
 // Thread safety: any thread; its own lock, which is innermost.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 
 #include "common/auth/digest.h"
 #include "common/auth/proof.h"
@@ -25,34 +31,44 @@
 
 namespace rkv::server {
 
+// Where a connection request comes from and which address it has called.
+struct Route {
+  std::string_view called;  // rdma::Incoming::called()
+  std::string_view origin;  // the client's host; over shared memory its process
+};
+
 class Challenges {
  public:
   static constexpr Nanos kLife = 10 * kNanosPerSecond;
-  static constexpr std::size_t kMostUsed = std::size_t{1} << 16;
+  struct Limits {
+    std::size_t most_used = std::size_t{1} << 18;
+    std::size_t most_used_by_one = 4096;  // user
+  };
 
-  // Draws the key of its cookies from the kernel.
-  explicit Challenges(std::size_t most_used = kMostUsed);
+  // Draws the key of its challenges from the kernel.
+  explicit Challenges(const Limits& limits);
 
-  // `called`: rdma::Incoming::called().
-  Challenge challenge(const ConnectRequest& request, std::string_view called, Nanos now) const;
-  // Whether the request has a stamp that was issued within kLife before now.
-  static bool is_fresh(const ConnectRequest& request, Nanos now);
-  // What the request's proof must be about. The claim refers to `called`.
-  Claim claim_of(const ConnectRequest& request, std::string_view called) const;
+  Challenge challenge(const ConnectRequest& request, const Route& route, Nanos now) const;
+  // What the request's proof must be about, if its stamp was issued to this request within kLife
+  // before now. The claim refers to `route.called`.
+  std::optional<Claim> claim_of(const ConnectRequest& request, const Route& route, Nanos now) const;
 
   enum class Use : std::uint8_t { kFirst, kAgain, kFull };
-  // Notes the use of a proof that was verified. REQUIRES: is_fresh().
+  // Notes the use of a proof that was verified. REQUIRES: claim_of() has returned its claim.
   Use use(const ConnectRequest& request, Nanos now);
 
  private:
-  Proof cookie_of(std::uint64_t stamp, const ConnectRequest& request,
-                  std::string_view called) const;
+  Digest digest_of(std::uint64_t time, const ConnectRequest& request, const Route& route) const;
+  std::uint64_t time_at(Nanos now) const;
+  void forget_used(std::uint64_t before) RKV_REQUIRES(mutex_);
 
-  Digest key_{};
-  const std::size_t most_used_;
+  const Digest key_;
+  const std::uint64_t first_time_;  // hides for how long the host has run
+  const Limits limits_;
   Mutex mutex_;
-  // Stamps and nonces; the oldest first.
-  std::set<std::pair<std::uint64_t, std::uint64_t>> used_ RKV_GUARDED_BY(mutex_);
+  // Time, nonce and user of each; the oldest first.
+  std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint32_t>> used_ RKV_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::size_t> used_by_ RKV_GUARDED_BY(mutex_);  // by user
 };
 
 }  // namespace rkv::server

@@ -90,10 +90,6 @@ class Places {
   // Names the session to end so that `newcomer` gets its place; each session is named once. Nothing
   // if no client has to leave for this newcomer, or if a client is already leaving for its origin.
   std::optional<std::uint64_t> victim(std::string_view newcomer, Nanos now);
-  // The newcomer is refused for misbehaviour.
-  void offended(std::string_view newcomer, Nanos now) const {
-    offences_->add(origin_of(newcomer), now);
-  }
   // Whether newcomers of this origin are refused now.
   bool offends(std::string_view newcomer, Nanos now) const {
     return offences_->too_many(origin_of(newcomer), now);

@@ -103,7 +103,7 @@ void Acceptor::answer(rdma::Incoming& incoming) {
   if (!identity) return;
   // A client that reconnects has abandoned its old connection. Requests from there that were not
   // begun must not be executed after requests from the new connection.
-  if (!end_old_session(request->session_to_resume)) {
+  if (!end_old_session(request->session_to_resume, *identity)) {
     return refuse(incoming, RefusalReason::kResuming, Code::kBusy,
                   "the client's last connection is still being ended");
   }
@@ -130,7 +130,8 @@ std::optional<Acceptor::Identity> Acceptor::identify(rdma::Incoming& incoming,
            "the server has no users: leave out the user and its secret");
     return std::nullopt;
   }
-  const auto checked = admission_.authentication->check(request, called, clock_.now());
+  const Route route{.called = called, .origin = Places::origin_of(incoming.peer())};
+  const auto checked = admission_.authentication->check(request, route, clock_.now());
   if (const auto* const proved = std::get_if<Authentication::Proved>(&checked)) {
     return Identity{.user = proved->user, .claim = proved->claim};
   }
@@ -139,7 +140,6 @@ std::optional<Acceptor::Identity> Acceptor::identify(rdma::Incoming& incoming,
     return std::nullopt;
   }
   const auto& refused = std::get<Authentication::Refused>(checked);
-  if (refused.offends) admission_.places->offended(incoming.peer(), clock_.now());
   refuse(incoming, RefusalReason::kUnproved, refused.code, refused.text);
   return std::nullopt;
 }
@@ -164,11 +164,13 @@ void Acceptor::refuse(rdma::Incoming& incoming, RefusalReason why, Code code,
   incoming.reject(Bytes(reason).first(length));
 }
 
-bool Acceptor::end_old_session(std::uint64_t session) {
+// A user ends its own sessions only, whatever number the request names.
+bool Acceptor::end_old_session(std::uint64_t session, const Identity& identity) {
   if (session == 0) return true;
   const Deadline deadline = Deadline::after_ms(clock_, kAcceptMs);
   Worker* const worker = admission_.all_workers[session % admission_.all_workers.size()];
-  return worker->sessions().end_session(session, deadline);
+  return worker->sessions().end_session(session, deadline,
+                                        identity.user == nullptr ? "" : identity.user->name);
 }
 
 std::uint64_t Acceptor::new_session(const Worker& worker) const {

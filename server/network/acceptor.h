@@ -86,7 +86,7 @@ class Acceptor {
   // A session's number modulo the number of all workers is its worker's place among them. Ending a
   // session therefore asks no other worker, and a stalled worker delays only its own clients.
   std::uint64_t new_session(const Worker& worker) const;
-  bool end_old_session(std::uint64_t session);
+  bool end_old_session(std::uint64_t session, const Identity& identity);
   Worker* reserve_place();
   Windows windows();
 

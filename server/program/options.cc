@@ -251,8 +251,7 @@ const std::vector<Setting>& settings() {
        "this user, root and --shm-group may do everything, and no other host may connect",
        set_text<&Options::users>},
       {"no-auth", "yes|no",
-       "without --users: every host that reaches the address may connect and do everything "
-       "(default no)",
+       "without --users: every host that reaches the server may do everything (default no)",
        set_no_auth, "yes"},
       {"max-clients", "N",
        "maximum number of connections; over RDMA each pins 22 KiB for messages (default 64)",

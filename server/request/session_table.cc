@@ -39,9 +39,9 @@ void SessionTable::adopt(NewClient client) {
   notify_worker();
 }
 
-bool SessionTable::end_session(std::uint64_t id, const Deadline& deadline) {
+bool SessionTable::end_session(std::uint64_t id, const Deadline& deadline, std::string_view user) {
   MutexLock lock(mutex_);
-  received_.to_end.push_back(id);
+  received_.to_end.push_back({.id = id, .user = std::string(user)});
   const std::uint64_t ticket = ++ends_asked_;
   notify_worker();
   const auto done = [&] { return ends_done_.load(std::memory_order_acquire) >= ticket; };
@@ -90,8 +90,8 @@ std::vector<rdma::Completion> SessionTable::collect_mail() {
   }
   for (NewClient& arrival : mail.arrivals)
     admit(std::move(arrival));
-  drop_all(mail.to_end, std::nullopt);  // before the messages that they sent are served
-  drop_all(mail.given_up, DropReason::kSilent);
+  end_old(mail.to_end);  // before the messages that they sent are served
+  give_up_all(mail.given_up);
   if (!mail.to_end.empty()) {
     {
       const MutexLock lock(mutex_);
@@ -125,10 +125,18 @@ void SessionTable::admit(NewClient arrival) {
   if (is_revoked(admitted)) drop(admitted, DropReason::kRevoked);
 }
 
-void SessionTable::drop_all(const std::vector<std::uint64_t>& ids, std::optional<DropReason> why) {
+void SessionTable::end_old(const std::vector<OldSession>& to_end) {
+  if (to_end.empty()) return;
+  for (const auto& session : sessions_) {
+    const auto is_this = [&](const OldSession& one) { return one.is(*session); };
+    if (std::ranges::any_of(to_end, is_this)) drop(*session, std::nullopt);
+  }
+}
+
+void SessionTable::give_up_all(const std::vector<std::uint64_t>& ids) {
   if (ids.empty()) return;
   for (const auto& session : sessions_)
-    if (std::ranges::find(ids, session->id) != ids.end()) drop(*session, why);
+    if (std::ranges::find(ids, session->id) != ids.end()) drop(*session, DropReason::kSilent);
 }
 
 void SessionTable::drop(Session& session, std::optional<DropReason> why) {

@@ -53,10 +53,10 @@ class SessionTable {
   bool reserve_client();
   void cancel_client() { clients_.fetch_sub(1, std::memory_order_relaxed); }
   void adopt(NewClient client);
-  // Ends the session if this worker has it. True: none of the session's requests will begin any
-  // more. Blocks until the worker's thread has handled the call; false if the deadline passed
-  // first.
-  bool end_session(std::uint64_t id, const Deadline& deadline);
+  // Ends the session if this worker has it and it is of this user ("" without users). True: none of
+  // the session's requests will begin any more. Blocks until the worker's thread has handled the
+  // call; false if the deadline passed first.
+  bool end_session(std::uint64_t id, const Deadline& deadline, std::string_view user = {});
   // Ends the session, if this worker has it, so that another client gets its place. Never blocks.
   void give_up(std::uint64_t session);
 
@@ -88,9 +88,17 @@ class SessionTable {
   void clear() { sessions_.clear(); }
 
  private:
+  struct OldSession {
+    std::uint64_t id = 0;
+    std::string user;
+    bool is(const Session& session) const {
+      return session.id == id && user == (session.user == nullptr ? "" : session.user->name);
+    }
+  };
   void admit(NewClient arrival);
   bool is_revoked(const Session& session) const;
-  void drop_all(const std::vector<std::uint64_t>& ids, std::optional<DropReason> why);
+  void end_old(const std::vector<OldSession>& to_end);
+  void give_up_all(const std::vector<std::uint64_t>& ids);
   void notify_worker();
 
   rdma::Queue& queue_;
@@ -109,7 +117,7 @@ class SessionTable {
   ConditionVariable ended_;
   struct Mail {
     std::vector<NewClient> arrivals;
-    std::vector<std::uint64_t> to_end;
+    std::vector<OldSession> to_end;
     std::vector<std::uint64_t> given_up;
     std::shared_ptr<const Users> users;
   } received_ RKV_GUARDED_BY(mutex_);

@@ -57,9 +57,6 @@ TEST_P(TransportContract, AConnectionThatGrantsReadsRefusesAtomics) {
   LinkOptions options;
   options.server.grant = Access::kRemoteRead;
   Link link(*harness_, options);
-  link.post(link.read(0, 8, 4));
-  ASSERT_TRUE(link.client.until_seen(1));
-  EXPECT_EQ(link.client.seen[0].status, Status::kOk);
   link.post(link.atomic(Operation::Kind::kFetchAdd, 0, 1, 0, 5));
   expect_refused(link, 5);
   EXPECT_EQ(link.server.word(0), 0U);

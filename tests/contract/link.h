@@ -134,7 +134,7 @@ struct Link {
 
   explicit Link(Harness& harness, const LinkOptions& options = {})
       : listener(need(harness.server().listen(harness.listen_address()))),
-        client(harness, harness.client(), options.queue),
+        client(harness, harness.client(), options.queue, Access::kRemoteRead),
         server(harness, harness.server(), options.queue, options.server_region) {
     std::tie(active, passive) = join(harness, *listener, client, server, options);
     if (active == nullptr || passive == nullptr) throw std::runtime_error("not connected");

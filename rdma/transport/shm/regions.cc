@@ -57,14 +57,11 @@ void Exporter::withdraw(const Export& region) {
 }
 
 namespace {
-// Returns the descriptor of a region for a peer; empty if the peer gets none. A region with atomics
-// that cannot be passed read-only is not passed to peers that may only READ.
-const Fd& door_to(const Export& region, Access grant) {
-  static const Fd none;
-  if (grant == Access::kLocal) return none;
-  const bool read_only =
-      region.access == Access::kRemoteReadAtomic && grant != Access::kRemoteReadAtomic;
-  return read_only ? region.read_only : region.shared.fd;
+// Whether a peer gets the region. A peer that may only READ gets none with atomics: it could open
+// the descriptor again for writing, and no seal stops a mapping that has to stay writable.
+bool is_open_to(const Export& region, Access grant) {
+  if (region.access == Access::kRemoteReadAtomic) return grant == Access::kRemoteReadAtomic;
+  return grant != Access::kLocal;
 }
 }  // namespace
 
@@ -80,16 +77,13 @@ int Exporter::send_regions(const Subscriber& to, std::span<Export* const> region
     return error;
   };
   for (const Export* region : regions) {
-    const Fd& door = door_to(*region, to.grant);
-    if (!door) continue;
-    const bool atomics =
-        region->access == Access::kRemoteReadAtomic && to.grant == Access::kRemoteReadAtomic;
+    if (!is_open_to(*region, to.grant)) continue;
     packet.entries[packet.count++] = {
         .address = reinterpret_cast<std::uint64_t>(region->shared.memory.data()),
         .length = region->length,
         .key = region->key,
-        .atomics = atomics ? 1U : 0U};
-    descriptors.push_back(door.get());
+        .atomics = region->access == Access::kRemoteReadAtomic ? 1U : 0U};
+    descriptors.push_back(region->shared.fd.get());
     if (packet.count < per_packet) continue;
     if (const int error = send(); error != 0) return error;
   }
@@ -103,7 +97,7 @@ Status Exporter::subscribe(int socket, Access grant, Accept accept, std::vector<
   std::vector<Export*> all;
   all.reserve(regions_.size());
   for (const auto& [key, region] : regions_) {
-    if (door_to(*region, grant)) all.push_back(region);
+    if (is_open_to(*region, grant)) all.push_back(region);
   }
   accept.regions = static_cast<std::uint32_t>(all.size());
   int error = send_packet(socket, packet_of(accept), descriptors);

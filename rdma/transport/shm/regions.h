@@ -32,9 +32,6 @@ namespace rkv::rdma::shm {
 // A region and its memory, as its owner holds them.
 struct Export {
   SharedMemory shared{};
-  // Only for regions with atomics: a second descriptor of the same memory, through which nothing
-  // can be mapped writable. For connections that grant only READ.
-  Fd read_only{};
   std::size_t length = 0;
   Access access = Access::kRemoteRead;
   std::uint32_t key = 0;

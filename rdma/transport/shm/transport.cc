@@ -1,7 +1,6 @@
 // ShmTransport: allocates and shares memory, listens, connects.
 #include "rdma/transport/transport.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <atomic>
@@ -84,10 +83,6 @@ class ShmTransport final : public Transport {
     RKV_ASSIGN_OR_RETURN(
         region.shared, make_shared_memory("rkv-region", length,
                                           atomics ? Sealing::kOthersWrite : Sealing::kOthersRead));
-    if (atomics) {
-      const std::string door = fmt::format("/proc/self/fd/{}", region.shared.fd.get());
-      region.read_only = Fd(open(door.c_str(), O_RDONLY | O_CLOEXEC));
-    }
     return std::unique_ptr<Region>(new ExportedRegion(shared_, std::move(region)));
   }
 

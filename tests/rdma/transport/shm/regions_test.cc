@@ -100,6 +100,16 @@ TEST_F(ShmRegions, WhoIsGrantedNothingHearsOfNoRegion) {
   EXPECT_TRUE(descriptors.empty());
 }
 
+// A descriptor opened read-only could be opened again for writing.
+TEST_F(ShmRegions, WhoMayOnlyReadGetsNoRegionWithAtomics) {
+  const auto with_atomics = need(harness_.server().allocate(4096, Access::kRemoteReadAtomic));
+  contract::Link link = link_for(Access::kRemoteRead);
+  EXPECT_EQ(read(link, *with_atomics, 0, 8), Status::kRemoteAccess);
+  const auto later = need(harness_.server().allocate(4096, Access::kRemoteReadAtomic));
+  contract::Link again = link_for(Access::kRemoteRead);
+  EXPECT_EQ(read(again, *later, 0, 8), Status::kRemoteAccess);
+}
+
 TEST_F(ShmRegions, AnyPieceInsideIsReadAndNoneThatReachesOut) {
   const std::uint64_t seed = random_from_kernel();
   SCOPED_TRACE(seed);
@@ -137,7 +147,7 @@ TEST_F(ShmRegions, ACrookedAtomicIsRefused) {
 }
 
 TEST_F(ShmRegions, AServerThatEndsItsConnectionEndsItsReads) {
-  contract::Link link = link_for(Access::kRemoteRead);
+  contract::Link link = link_for(Access::kRemoteReadAtomic);
   EXPECT_EQ(read(link, *link.server.region, 0, 8), Status::kOk);
   link.passive.reset();
   const Operation again = link.read(0, 8, 2);
