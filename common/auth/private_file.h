@@ -3,6 +3,8 @@
 // Thread safety: free functions. They block on the disk.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <string>
 
@@ -10,10 +12,17 @@
 
 namespace rkv {
 
+struct FileOwner {
+  uid_t user = 0;
+  gid_t group = 0;
+};
+
 // Reads a regular file that belongs to this process's user or to root, and that no group and no
 // other user may read or write. On failure `*problem` is a sentence that names the file and says
 // what to do. kTooLarge: it has more than `most` bytes.
+// A caller that replaces the file for its owner gives `owner`, which is set to the owner of the
+// file that was read. Root may then read a file of any user.
 Result<std::string> read_private_file(const std::string& path, std::size_t most,
-                                      std::string* problem);
+                                      std::string* problem, FileOwner* owner = nullptr);
 
 }  // namespace rkv

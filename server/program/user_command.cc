@@ -133,25 +133,48 @@ class NewFile {
   bool kept_ = false;
 };
 
+// The path without symbolic links, so that a link is followed and not replaced by a file.
+OrSentence<std::string> resolved(const std::string& path) {
+  std::error_code error;
+  auto absolute = std::filesystem::absolute(path, error);
+  if (!error) absolute = std::filesystem::weakly_canonical(absolute, error);
+  if (error) return std::unexpected(cannot("find", path, error.value()));
+  if (std::filesystem::is_symlink(absolute, error)) {
+    return std::unexpected(fmt::format(
+        "{} is a symbolic link to a file that does not exist: create the file or remove the link",
+        shown(path)));
+  }
+  return absolute.string();
+}
+
+// Resolves both paths. Returns what is wrong with them.
+std::optional<std::string> resolve_files(Wanted& wanted) {
+  for (std::string* const path : {&wanted.users, &wanted.secret_file}) {
+    if (path->empty()) continue;
+    auto found = resolved(*path);
+    if (!found) return std::move(found).error();
+    *path = std::move(*found);
+  }
+  if (wanted.users.empty() || wanted.users != wanted.secret_file) return std::nullopt;
+  return fmt::format("--users and --secret-file are both {}: give two files", shown(wanted.users));
+}
+
 // The text of the users file with the new line, or a sentence.
 OrSentence<std::string> with_user(const std::string& path, const User& user, const NewFile& next) {
-  struct stat present{};
+  std::string problem;
   std::string text;
-  if (::stat(path.c_str(), &present) == 0) {
-    std::string problem;
-    auto read = read_private_file(path, Users::kLongestFile, &problem);
-    if (!read) return std::unexpected(problem);
+  FileOwner owner;
+  if (auto read = read_private_file(path, Users::kLongestFile, &problem, &owner)) {
     text = std::move(*read);
     // The file stays its owner's, so that a server that is not root can still read it.
-    if (::fchown(next.fd(), present.st_uid, present.st_gid) != 0) {
+    if (::fchown(next.fd(), owner.user, owner.group) != 0) {
       return std::unexpected(cannot("give its owner to the new", path, errno));
     }
     if (!text.empty() && !text.ends_with('\n')) text += '\n';
-  } else if (errno != ENOENT) {
-    return std::unexpected(cannot("read", path, errno));
+  } else if (read.error().sys_errno != ENOENT) {
+    return std::unexpected(problem);
   }
   text += Users::line_of(user) + '\n';
-  std::string problem;
   if (!Users::parse(text, path, &problem)) return std::unexpected(problem);
   return text;
 }
@@ -202,8 +225,9 @@ UserCommand run_user_command(const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front() != "add") {
     return failed(kExitUsage, "user needs the word add after it: see kvserver user --help");
   }
-  const auto wanted = parse(arguments);
+  auto wanted = parse(arguments);
   if (!wanted) return failed(kExitUsage, wanted.error());
+  if (auto problem = resolve_files(*wanted)) return failed(kExitUsage, std::move(*problem));
   const Secret secret = Secret::draw();
   const User user{
       .name = wanted->name, .role = *wanted->role, .keys = ClientKeys::of(secret).stored};

@@ -76,5 +76,20 @@ TEST_F(PrivateFile, IsRefusedWhenItBelongsToAnotherUser) {
   EXPECT_THAT(refusal(Code::kPermission), HasSubstr("12345"));
 }
 
+TEST_F(PrivateFile, IsReadByRootForItsOwner) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  make("secret", 0600);
+  ASSERT_EQ(chown(path_.c_str(), 12345, 23456), 0);
+  std::string problem;
+  FileOwner owner;
+  const auto read = read_private_file(path_, 100, &problem, &owner);
+  ASSERT_TRUE(read) << problem;
+  EXPECT_EQ(*read, "secret");
+  EXPECT_EQ(owner.user, 12345U);
+  EXPECT_EQ(owner.group, 23456U);
+  ASSERT_EQ(chmod(path_.c_str(), 0640), 0);
+  EXPECT_FALSE(read_private_file(path_, 100, &problem, &owner));
+}
+
 }  // namespace
 }  // namespace rkv

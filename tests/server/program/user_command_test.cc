@@ -98,11 +98,47 @@ TEST_F(UserCommandTest, KeepsTheOwnerOfTheFile) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   testing::write_file(users_, "");
   ASSERT_EQ(chmod(users_.c_str(), 0600), 0);
-  ASSERT_EQ(chown(users_.c_str(), 0, 12345), 0);
-  EXPECT_EQ(add({"anna", "--role", "read", "--users", users_}).exit_code, kExitClean);
+  ASSERT_EQ(chown(users_.c_str(), 12345, 23456), 0);
+  const auto done = add({"anna", "--role", "read", "--users", users_, "--secret-file", secret_});
+  EXPECT_EQ(done.exit_code, kExitClean) << done.error;
   struct stat status{};
   ASSERT_EQ(stat(users_.c_str(), &status), 0);
-  EXPECT_EQ(status.st_gid, 12345U);
+  EXPECT_EQ(status.st_uid, 12345U);
+  EXPECT_EQ(status.st_gid, 23456U);
+  EXPECT_EQ(status.st_mode & 07777U, 0600U);
+  ASSERT_EQ(stat(secret_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_uid, 0U) << "the secret is not the server's";
+}
+
+TEST_F(UserCommandTest, FollowsALinkToTheFile) {
+  ASSERT_EQ(add({"anna", "--role", "read", "--users", users_}).exit_code, kExitClean);
+  const std::string link = directory_.path() + "/link";
+  ASSERT_EQ(symlink("users", link.c_str()), 0);
+  const auto done = add({"bob", "--role", "read", "--users", link});
+  EXPECT_EQ(done.exit_code, kExitClean) << done.error;
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(user("bob").role, Role::kRead);
+}
+
+TEST_F(UserCommandTest, RefusesALinkToNothing) {
+  ASSERT_EQ(symlink("nothing", users_.c_str()), 0);
+  const auto done = add({"anna", "--role", "read", "--users", users_, "--secret-file", secret_});
+  EXPECT_EQ(done.exit_code, kExitUsage);
+  EXPECT_THAT(done.error, AllOf(HasSubstr(users_), HasSubstr("symbolic link")));
+  EXPECT_TRUE(std::filesystem::is_symlink(users_));
+  EXPECT_FALSE(std::filesystem::exists(secret_));
+}
+
+// Otherwise the users file takes the place of the secret, which is lost.
+TEST_F(UserCommandTest, RefusesOneFileForBoth) {
+  std::filesystem::create_directory_symlink(directory_.path(), directory_.path() + "/here");
+  for (const std::string& same :
+       {users_, directory_.path() + "/./users", directory_.path() + "/here/users"}) {
+    const auto done = add({"anna", "--role", "read", "--users", users_, "--secret-file", same});
+    EXPECT_EQ(done.exit_code, kExitUsage) << same;
+    EXPECT_THAT(done.error, AllOf(HasSubstr(users_), HasSubstr("give two files")));
+    EXPECT_FALSE(std::filesystem::exists(users_)) << same;
+  }
 }
 
 // Returns what is in the directory, with its contents.
@@ -124,7 +160,7 @@ TEST_F(UserCommandTest, AFailureChangesNothing) {
     EXPECT_EQ(all_of(directory_.path()), before);
   };
   refused({"anna", "--role", "read", "--users", users_, "--secret-file", secret_}, "two lines");
-  refused({"bob", "--role", "read", "--users", users_, "--secret-file", users_}, "File exists");
+  refused({"bob", "--role", "read", "--secret-file", users_}, "File exists");
   refused({"bob", "--role", "read", "--users", users_ + "/no"}, "Not a directory");
   refused({"bob", "--role", "read", "--secret-file", directory_.path() + "/no/secret"},
           "No such file");
