@@ -26,22 +26,19 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-// Returns what is wrong with the words of a line, or an empty text.
+// Returns what is wrong with the words of a line, or an empty text. The sentence has no word of the
+// line: it goes to the log, and the word may be a key in the wrong place.
 std::string read_user(const std::vector<std::string_view>& words, User& user) {
   if (words.size() != 4) {
     return fmt::format("a line is NAME ROLE STORED-KEY SERVER-KEY, and this one has {} words",
                        words.size());
   }
   if (!is_user_name(words[0])) {
-    return fmt::format(
-        "the name \"{}\" must have 1 to 64 letters, digits, '.', '_' and '-', and begin with a "
-        "letter, digit or '_'",
-        shown(words[0]));
+    return "the name must have 1 to 64 letters, digits, '.', '_' and '-', and begin with a letter, "
+           "digit or '_'";
   }
   const auto role = parse_role(words[1]);
-  if (!role) {
-    return fmt::format("the role must be read, write or admin, not \"{}\"", shown(words[1]));
-  }
+  if (!role) return "the role, the second word, must be read, write or admin";
   user.name = std::string(words[0]);
   user.role = *role;
   if (!from_hex(words[2], user.keys.stored_key) || !from_hex(words[3], user.keys.server_key)) {
@@ -71,10 +68,9 @@ Result<std::shared_ptr<const Users>> Users::parse(std::string_view text, const s
       const auto made = std::make_shared<const User>(std::move(user));
       const auto [at, is_new] = users->by_number_.emplace(number_of_user(made->name), made);
       if (!is_new && at->second->name == made->name) {
-        wrong = fmt::format("the user {} has two lines: remove one of them", made->name);
+        wrong = "its user has two lines: remove one of them";
       } else if (!is_new) {
-        wrong = fmt::format("the names {} and {} have the same number: choose another name",
-                            at->second->name, made->name);
+        wrong = "its name and one above have the same number: choose another name";
       }
     }
     if (wrong.empty()) continue;
