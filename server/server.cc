@@ -40,6 +40,19 @@ ExitCode exit_code_of(const Error& error) {
   }
 }
 
+// A users file that cannot be read at the moment may be readable at a later start: its file system
+// may not be mounted yet.
+ExitCode exit_code_of_users(const Error& error) {
+  return error.code == Code::kIo || error.code == Code::kPermission ? kExitEnvironment : kExitUsage;
+}
+
+void warn_if_empty(const Users& users, const std::string& path) {
+  if (users.count() != 0) return;
+  log_warn(EventName("no_users"),
+           "the users file {} has no users: nobody can connect until it has one and is read again",
+           path);
+}
+
 std::string mebibytes(std::uint64_t bytes) {
   return fmt::format("{} MiB", (bytes + (1U << 20) - 1) >> 20);
 }
@@ -111,13 +124,8 @@ std::optional<Failure> Server::load_users() {
   if (options_.users.empty()) return std::nullopt;
   std::string problem;
   auto users = Users::load(options_.users, &problem);
-  if (!users) return Failure{kExitUsage, problem};
-  if ((*users)->count() == 0) {
-    log_warn(
-        EventName("no_users"),
-        "the users file {} has no users: nobody can connect until it has one and is read again",
-        options_.users);
-  }
+  if (!users) return Failure{exit_code_of_users(users.error()), problem};
+  warn_if_empty(**users, options_.users);
   authentication_ = std::make_shared<Authentication>(std::move(*users));
   return std::nullopt;
 }
@@ -135,6 +143,7 @@ void Server::read_users_again() {
   authentication_->replace(*users);
   log_info(EventName("users_read"), "the users were read again: {} in {}", (*users)->count(),
            options_.users);
+  warn_if_empty(**users, options_.users);
 }
 
 // Runs before the steps that take long, so that an operator can watch them.

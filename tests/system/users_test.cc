@@ -403,6 +403,13 @@ TEST_F(UsersTest, AFileThatIsWrongChangesNothing) {
   EXPECT_TRUE(client("bob").ping());
 }
 
+TEST_F(UsersTest, AFileThatHasLostItsUsersIsReported) {
+  serve();
+  testing::write_file(users_, "");
+  reload("the users were read again: 0 in");
+  wait_for("has no users");
+}
+
 TEST_F(UsersTest, AClientComesBackAfterARestart) {
   serve();
   Client bob = client("bob");
@@ -451,10 +458,10 @@ TEST_F(UsersTest, WrongInputIsNamed) {
   const auto starts = [&](const std::string& users) {
     return run_program({RKV_KVSERVER, "--memory", "32MiB", "--listen", here, "--users", users});
   };
-  expect(starts(scratch_.path("absent")), 2, "No such file");
+  expect(starts(scratch_.path("absent")), 3, "No such file");
   expect(starts(scratch_.path("bob")), 2, "line 1");
   ASSERT_EQ(chmod(users_.c_str(), 0640), 0);
-  expect(starts(users_), 2, "chmod 600");
+  expect(starts(users_), 3, "chmod 600");
   EXPECT_EQ(refusal_of(options("anna", "short"), Code::kInvalidArgument).find("the option user"),
             0U);
   EXPECT_EQ(
