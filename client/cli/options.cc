@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cxxopts.hpp>
 #include <optional>
+#include <utility>
 
 #include "client/cli/secret_file.h"
 #include "client/cli/server_list.h"
@@ -69,7 +70,7 @@ bool says_where(const GlobalFlag& flag) {
 // Returns true for the flags whose empty variable means that there is none.
 bool is_empty_for_none(const GlobalFlag& flag) {
   const std::string_view name = flag.name;
-  return name.starts_with("servers") || name == "secret-file";
+  return name.starts_with("servers");
 }
 
 // ---------------------------------------------------------------------------------- option sets
@@ -159,7 +160,10 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
     client.user = text;
     return text.empty() || is_user_name(text) ? "" : needs("a user's name");
   }
-  if (name == "secret-file") return read_secret_file(text, client.secret);
+  if (name == "secret-file") {
+    globals.secret_file = text;
+    return {};
+  }
   if (name == "output") {
     globals.json = text == "json";
     globals.tsv = text == "tsv";
@@ -208,15 +212,24 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   return size ? "" : needs("a size such as 64MiB");
 }
 
-// A user needs a secret, and a secret a user.
-std::string user_problem(const ClientOptions& client) {
-  if (!client.user.empty() && client.secret.empty()) {
+// Reads the user's secret. Returns what is wrong, or an empty text. `by_flag`: --secret-file was
+// given. The secret of the environment is a default: a command without a user ignores it.
+std::string take_secret(Globals& globals, bool by_flag) {
+  ClientOptions& client = globals.client;
+  const std::string file = std::exchange(globals.secret_file, {});
+  if (client.user.empty()) {
+    client.secret.clear();
+    return by_flag ? "--secret-file needs a user: give --user, or leave out --secret-file" : "";
+  }
+  if (by_flag) return read_secret_file(file, client.secret);
+  if (!file.empty()) {
+    const std::string problem = read_secret_file(file, client.secret);
+    return problem.empty() ? "" : fmt::format("KVCLIENT_SECRET_FILE: {}", problem);
+  }
+  if (client.secret.empty()) {
     return "--user needs the user's secret: give --secret-file, or set KVCLIENT_SECRET";
   }
-  if (client.user.empty() && !client.secret.empty()) {
-    return "a secret needs a user: give --user, or leave out --secret-file and KVCLIENT_SECRET";
-  }
-  if (client.user.empty() || Secret::parse(client.secret)) return {};
+  if (Secret::parse(client.secret)) return {};
   return "KVCLIENT_SECRET needs the 64 hexadecimal digits that kvserver user add made";
 }
 
@@ -306,7 +319,7 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
   for (std::string& argument : command.arguments) {
     if (hidden && argument.starts_with(kNegative)) argument.erase(0, 1);
   }
-  std::string problem = user_problem(client);
+  std::string problem = take_secret(command.globals, result->count("secret-file") != 0);
   if (problem.empty()) problem = set_verb_options(command, *result);
   if (problem.empty() && result->count("output") != 0) problem = tsv_problem(command);
   if (problem.empty() && info != nullptr) problem = arguments_problem(command, *info);

@@ -50,6 +50,7 @@ const std::vector<VerbInfo>& verbs();
 
 struct Globals {
   ClientOptions client;
+  std::string secret_file;          // path, until it is read: parsed commands have none
   std::optional<ShardMap> servers;  // several servers as one store; empty: only client.server
   bool names_server = false;        // a flag or the environment named the server
   bool json = false;

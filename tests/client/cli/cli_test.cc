@@ -7,6 +7,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -215,7 +216,6 @@ TEST(Parse, AUserOrASecretAloneIsAMistake) {
   const SecretFile shorter(std::string(63, 'a'));
   EXPECT_NE(problem({"--user", "anna", "ping"}).find("--secret-file"), std::string::npos);
   EXPECT_NE(problem({"--secret-file", file.path(), "ping"}).find("--user"), std::string::npos);
-  EXPECT_NE(problem({"ping"}, "aa").find("--user"), std::string::npos);
   EXPECT_NE(problem({"--user", "anna", "ping"}, "aa").find("64 hexadecimal"), std::string::npos);
   EXPECT_NE(problem({"--user", "a b", "ping"}).find("a b"), std::string::npos);
   EXPECT_NE(
@@ -224,6 +224,52 @@ TEST(Parse, AUserOrASecretAloneIsAMistake) {
   EXPECT_NE(
       problem({"--user", "anna", "--secret-file", "/no/such/file", "ping"}).find("/no/such/file"),
       std::string::npos);
+}
+
+TEST(Parse, TheSecretOfTheEnvironmentIsForCommandsWithAUser) {
+  std::map<std::string, std::string> variables = {{"KVCLIENT_SECRET", "aa"}};
+  const Environment environment = [&](const char* name) -> const char* {
+    const auto at = variables.find(name);
+    return at == variables.end() ? nullptr : at->second.c_str();
+  };
+  const auto is_ignored = [&] {
+    const Globals globals = command_of({"ping"}, environment).globals;
+    EXPECT_EQ(globals.client.secret, "");
+    EXPECT_EQ(globals.secret_file, "");
+    EXPECT_EQ(parse_arguments({"ping", "--help"}, environment).kind, Parsed::Kind::kText);
+    EXPECT_EQ(parse_arguments({"--version"}, environment).kind, Parsed::Kind::kText);
+  };
+  const auto problem = [&](const std::vector<std::string>& arguments) {
+    const Parsed parsed = parse_arguments(arguments, environment);
+    EXPECT_EQ(parsed.kind, Parsed::Kind::kUsageError);
+    return parsed.text;
+  };
+  is_ignored();
+  EXPECT_NE(problem({"--user", "anna", "ping"}).find("KVCLIENT_SECRET needs"), std::string::npos);
+  variables["KVCLIENT_SECRET_FILE"] = "/no/such/file";
+  is_ignored();
+  EXPECT_EQ(problem({"--user", "anna", "ping"}).find("KVCLIENT_SECRET_FILE: --secret-file"), 0U);
+  const SecretFile file(std::string(64, 'a'));
+  const Command flag =
+      command_of({"--user", "anna", "--secret-file", file.path(), "ping"}, environment);
+  EXPECT_EQ(flag.globals.client.secret, std::string(64, 'a'));
+  EXPECT_NE(problem({"--secret-file", file.path(), "ping"}).find("--user"), std::string::npos);
+  EXPECT_NE(problem({"--user", "anna", "--secret-file=", "ping"}).find("--secret-file"),
+            std::string::npos);
+  variables["KVCLIENT_USER"] = "anna";
+  EXPECT_EQ(parse_arguments({"--help"}, environment).kind, Parsed::Kind::kText);
+}
+
+// The file may have another secret by then.
+TEST(Parse, AShellReadsItsSecretOnce) {
+  const std::string secret(64, 'a');
+  std::optional<SecretFile> file(secret);
+  const std::string path = file->path();
+  const Globals shell = command_of({"--user", "anna", "--secret-file", path}).globals;
+  file.reset();
+  const Parsed line = parse_shell_line({"ping"}, shell);
+  ASSERT_EQ(line.kind, Parsed::Kind::kCommand) << line.text;
+  EXPECT_EQ(line.command.globals.client.secret, secret);
 }
 
 TEST(Parse, AShellStaysWithItsUser) {
