@@ -12,6 +12,7 @@
 #include "client/cluster/route_backoff.h"
 #include "client/cluster/sharded_batch.h"
 #include "client/link/choose.h"
+#include "client/link/credentials.h"
 
 namespace rkv {
 
@@ -58,9 +59,11 @@ Milliseconds left(const Deadline& deadline) {
 }  // namespace
 
 Cluster::Cluster(const ShardMap& map, const ClientOptions& options,
+                 std::unique_ptr<const client::Credentials> credentials,
                  std::shared_ptr<rdma::Transport> transport, const Clock* clock)
     : map_(map),
-      options_(options),
+      options_(client::without_secret(options)),
+      credentials_(std::move(credentials)),
       transport_(std::move(transport)),
       clock_(clock != nullptr ? clock : &steady_clock),
       duplicate_server_check_(std::make_unique<client::DuplicateServerCheck>()),
@@ -72,6 +75,7 @@ Cluster& Cluster::operator=(Cluster&& other) noexcept {
   clients_.clear();  // before the duplicate server check, which their engines point to
   map_ = std::move(other.map_);
   options_ = std::move(other.options_);
+  credentials_ = std::move(other.credentials_);
   transport_ = std::move(other.transport_);
   clock_ = other.clock_;
   duplicate_server_check_ = std::move(other.duplicate_server_check_);
@@ -87,21 +91,32 @@ Cluster::~Cluster() = default;
 
 Result<Cluster> Cluster::connect(const ShardMap& map, const ClientOptions& options,
                                  std::string* problem) {
-  return open(Cluster(map, options, nullptr, nullptr), problem);
+  return open(map, options, nullptr, nullptr, problem);
 }
 
 Result<Cluster> Cluster::connect(const ShardMap& map, const ClientOptions& options,
                                  std::shared_ptr<rdma::Transport> transport, const Clock* clock,
                                  std::string* problem) {
   if (transport == nullptr) return fail(Code::kInvalidArgument, "a cluster needs a transport");
-  return open(Cluster(map, options, std::move(transport), clock), problem);
+  return open(map, options, std::move(transport), clock, problem);
 }
 
 Deadline Cluster::deadline_of(Timeout timeout) const {
   return Deadline::after_ms(*clock_, (timeout.count() > 0 ? timeout : options_.timeout).count());
 }
 
-Result<Cluster> Cluster::open(Cluster cluster, std::string* problem) {
+Result<Cluster> Cluster::open(const ShardMap& map, const ClientOptions& options,
+                              std::shared_ptr<rdma::Transport> transport, const Clock* clock,
+                              std::string* problem) {
+  const auto credentials = client::Credentials::of(options);
+  if (!credentials) {
+    tell(problem, to_string(credentials.error()));
+    return std::unexpected(credentials.error());
+  }
+  Cluster cluster(
+      map, options,
+      *credentials ? std::make_unique<const client::Credentials>(**credentials) : nullptr,
+      std::move(transport), clock);
   cluster.clients_.resize(cluster.map_.servers().size());
   RKV_RETURN_IF_ERROR(cluster.connect_all(cluster.map_, cluster.clients_, problem));
   cluster.describe_clients();
@@ -122,8 +137,8 @@ Result<std::unique_ptr<Client>> Cluster::make_client(const ShardMap& map, std::s
     reason = std::move(chosen.reason);
   }
   RKV_ASSIGN_OR_RETURN(auto engine,
-                       Engine::create_unconnected(options, std::move(transport), clock_,
-                                                  duplicate_server_check_.get()));
+                       Engine::create_unconnected(options, credentials_.get(), std::move(transport),
+                                                  clock_, duplicate_server_check_.get()));
   if (!reason.empty()) engine->description = std::move(reason);
   duplicate_server_check_->watch(engine->session);
   return std::unique_ptr<Client>(new Client(std::move(engine)));

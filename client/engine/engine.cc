@@ -38,8 +38,10 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
 Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
                                                std::shared_ptr<rdma::Transport> transport,
                                                const Clock* clock, std::string* refusal) {
+  RKV_ASSIGN_OR_RETURN(const auto credentials, Credentials::of(options));
   RKV_ASSIGN_OR_RETURN(auto engine,
-                       create_unconnected(options, std::move(transport), clock, nullptr));
+                       create_unconnected(options, credentials ? &*credentials : nullptr,
+                                          std::move(transport), clock, nullptr));
   Connector& connector = engine->connector;
   const Deadline deadline = connector.deadline({});
   const Status connected = options.repeat_connect ? connector.ensure_connected(deadline)
@@ -50,15 +52,15 @@ Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
 }
 
 Result<std::unique_ptr<Engine>> Engine::create_unconnected(
-    const ClientOptions& options, std::shared_ptr<rdma::Transport> transport, const Clock* clock,
-    ConnectPolicy* policy) {
+    const ClientOptions& options, const Credentials* credentials,
+    std::shared_ptr<rdma::Transport> transport, const Clock* clock, ConnectPolicy* policy) {
   static const SteadyClock steady;
   RKV_RETURN_IF_ERROR(check_options(options));
-  RKV_ASSIGN_OR_RETURN(auto credentials, Credentials::of(options));
   RKV_ASSIGN_OR_RETURN(
       Arena arena, Arena::create(*transport, Getter::gets_of(options), options.requests_in_flight));
-  return std::make_unique<Engine>(options, std::move(transport), clock != nullptr ? *clock : steady,
-                                  std::move(arena), std::move(credentials), policy);
+  return std::make_unique<Engine>(
+      options, std::move(transport), clock != nullptr ? *clock : steady, std::move(arena),
+      credentials != nullptr ? std::optional(*credentials) : std::nullopt, policy);
 }
 
 ClientStats Engine::stats() const {

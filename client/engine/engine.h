@@ -20,11 +20,12 @@ struct Engine {
   static Result<std::unique_ptr<Engine>> create(const ClientOptions& options,
                                                 std::shared_ptr<rdma::Transport> transport,
                                                 const Clock* clock, std::string* refusal);
-  // As create(), without connecting: the first operation connects. `policy`, which may be null,
-  // must outlive the engine.
+  // As create(), without connecting: the first operation connects. The options need no secret:
+  // `credentials` are used; null: there is no user. `policy`, which may be null, must outlive the
+  // engine.
   static Result<std::unique_ptr<Engine>> create_unconnected(
-      const ClientOptions& options, std::shared_ptr<rdma::Transport> transport, const Clock* clock,
-      ConnectPolicy* policy);
+      const ClientOptions& options, const Credentials* credentials,
+      std::shared_ptr<rdma::Transport> transport, const Clock* clock, ConnectPolicy* policy);
   // Size of the arena of an engine with these options.
   static std::size_t arena_bytes(const ClientOptions& options) {
     return Arena::region_bytes(Getter::gets_of(options), options.requests_in_flight);

@@ -119,6 +119,12 @@ ClientKeys ClientKeys::of(const Secret& secret) {
   return keys;
 }
 
+ClientKeys::~ClientKeys() {
+  cleanse(client_key);
+  cleanse(stored.stored_key);
+  cleanse(stored.server_key);
+}
+
 Proof make_proof(const ClientKeys& keys, const Claim& claim) {
   return exclusive_or(keys.client_key, mask_of(keys.stored.stored_key, claim));
 }

@@ -52,7 +52,7 @@ struct ClientKeys {
   Proof client_key{};
   StoredKeys stored{};
   static ClientKeys of(const Secret& secret);
-  ~ClientKeys() { cleanse(client_key); }
+  ~ClientKeys();
 };
 
 // The connection request that a proof is about.

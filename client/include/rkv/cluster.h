@@ -53,6 +53,7 @@ namespace client {
 class DuplicateServerCheck;
 struct ShardedBatch;
 class RouteBackoff;
+struct Credentials;
 }  // namespace client
 
 class RKV_EXPORT Cluster : public Operations<Cluster> {
@@ -152,6 +153,7 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   };
 
   Cluster(const ShardMap& map, const ClientOptions& options,
+          std::unique_ptr<const client::Credentials> credentials,
           std::shared_ptr<rdma::Transport> transport, const Clock* clock);
   template <class Call>
   auto on(std::string_view key, Timeout timeout, Call call)
@@ -179,7 +181,9 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   Deadline deadline_of(Timeout timeout) const;  // zero = options_.timeout
   Result<std::unique_ptr<Client>> make_client(const ShardMap& map, std::size_t index,
                                               const Deadline& deadline);
-  static Result<Cluster> open(Cluster cluster, std::string* problem);
+  static Result<Cluster> open(const ShardMap& map, const ClientOptions& options,
+                              std::shared_ptr<rdma::Transport> transport, const Clock* clock,
+                              std::string* problem);
   Status connect_all(const ShardMap& map, Clients& clients, std::string* problem);
   Status connect_one(const ShardMap& map, std::size_t index, std::unique_ptr<Client>& client,
                      Timeout patience);
@@ -194,7 +198,8 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   void run_flows(Timeout timeout, Add add, Fail fail);
 
   ShardMap map_;
-  ClientOptions options_;
+  ClientOptions options_;                                   // without the secret
+  std::unique_ptr<const client::Credentials> credentials_;  // null: no user
   std::shared_ptr<rdma::Transport> transport_;  // for all servers; null = choose one for each
   const Clock* clock_;                          // never null
   std::unique_ptr<client::DuplicateServerCheck>

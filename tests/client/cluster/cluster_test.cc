@@ -2,16 +2,24 @@
 // that is down. What several servers do is the system tests' business.
 #include "rkv/cluster.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "common/auth/digest.h"
+#include "common/random.h"
 #include "tests/client/answering_transport.h"
 
 namespace rkv {
@@ -121,6 +129,65 @@ TEST_F(ClusterTest, AServerThatIsDownIsNoErrorAndFailsItsOwnKeys) {
   EXPECT_EQ(cluster->last_server().address, "b:1");
   b_.connect_errors.clear();
   EXPECT_TRUE(cluster->put(key_of(*cluster, "b:1"), "v"));
+}
+
+// Whether the bytes are anywhere in this process's memory that can be written. They are given
+// complemented, so that this is not a place.
+bool is_in_memory(const std::string& complement) {
+  constexpr std::size_t kChunk = std::size_t{1} << 20;
+  constexpr std::size_t kHuge = std::size_t{1} << 30;  // no heap: the shadow of a sanitizer
+  const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+  EXPECT_GE(memory, 0);
+  const auto is_needle = [](char one, char other) { return one == static_cast<char>(~other); };
+  std::vector<char> chunk(kChunk + complement.size());
+  std::ifstream maps("/proc/self/maps");
+  bool found = false;
+  for (std::string line; !found && std::getline(maps, line);) {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    char writable = 0;
+    if (std::sscanf(line.c_str(), "%zx-%zx %*c%c", &begin, &end, &writable) != 3) continue;
+    if (writable != 'w' || end - begin > kHuge) continue;
+    for (; !found && begin < end; begin += kChunk) {
+      const ssize_t got = pread(memory, chunk.data(), std::min(chunk.size(), end - begin),
+                                static_cast<off_t>(begin));
+      if (got <= 0) break;
+      found = !std::ranges::search(std::span(chunk).first(static_cast<std::size_t>(got)),
+                                   complement, is_needle)
+                   .empty();
+    }
+  }
+  close(memory);
+  cleanse(std::as_writable_bytes(std::span(chunk)));
+  return found;
+}
+
+TEST_F(ClusterTest, KeepsNoSecret) {
+  options_.user = "anna";
+  options_.secret.resize(64);
+  std::string complement(64, '\0');
+  for (std::size_t i = 0; i < complement.size(); ++i) {
+    options_.secret[i] = "0123456789abcdef"[random_from_kernel() % 16];
+    complement[i] = static_cast<char>(~options_.secret[i]);
+  }
+  ASSERT_TRUE(is_in_memory(complement));
+  int looks = 0;
+  transport_->before_allocate = [&]() -> Status {
+    cleanse(std::as_writable_bytes(std::span(options_.secret)));
+    EXPECT_FALSE(is_in_memory(complement));
+    ++looks;
+    return fail_way();
+  };
+  EXPECT_FALSE(connect());
+  EXPECT_EQ(looks, 3);
+}
+
+TEST_F(ClusterTest, AUserWithoutASecretIsNamed) {
+  options_.user = "anna";
+  const auto cluster = connect();
+  ASSERT_FALSE(cluster);
+  EXPECT_EQ(cluster.error().code, Code::kInvalidArgument);
+  EXPECT_NE(problem_.find("the option secret"), std::string::npos) << problem_;
 }
 
 TEST_F(ClusterTest, WhereNoneAnswersTheFirstOneIsNamed) {

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,18 @@ TEST(Secrets, AreOverwritten) {
   std::array<std::byte, 4> bytes = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
   cleanse(bytes);
   EXPECT_EQ(to_hex(bytes), "00000000");
+}
+
+TEST(Secrets, LeaveNoKeyBehind) {
+  alignas(ClientKeys) std::array<std::byte, sizeof(ClientKeys)> room{};
+  auto* const keys =
+      std::construct_at(reinterpret_cast<ClientKeys*>(room.data()), ClientKeys::of(Secret::draw()));
+  const auto is_zero = [&] {
+    return std::ranges::all_of(room, [](std::byte b) { return b == std::byte{0}; });
+  };
+  EXPECT_FALSE(is_zero());
+  std::destroy_at(keys);
+  EXPECT_TRUE(is_zero());
 }
 
 TEST(Secrets, AreSixtyFourHexadecimalDigits) {
@@ -109,6 +123,20 @@ TEST(Proofs, AreGoodInEveryBitOnly) {
     proof[bit / 8] ^= std::byte{1} << bit % 8;
     EXPECT_FALSE(is_proved(keys.stored, example_claim(), proof)) << bit;
   }
+}
+
+// A thief of a users file needs one proof more. The claim and the proof travel in the clear.
+TEST(Proofs, GiveTheClientKeyToAThiefOfTheStoredKeys) {
+  const ClientKeys keys = ClientKeys::of(Secret::draw());
+  Claim claim = example_claim();
+  const Proof recorded = make_proof(keys, claim);
+  ClientKeys stolen;
+  stolen.stored = keys.stored;
+  const Proof mask = make_proof(stolen, claim);  // of a client key of zeros
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    stolen.client_key[i] = recorded[i] ^ mask[i];
+  claim.nonce += 1;
+  EXPECT_TRUE(is_proved(keys.stored, claim, make_proof(stolen, claim)));
 }
 
 TEST(Proofs, NeedTheSecretAndNotWhatTheServerKeeps) {
