@@ -2,9 +2,11 @@
 // ("Users") has the bytes.
 //
 // Secrets are drawn, not chosen, so that none can be found by trying and no digest has to be slow.
-// The server stores digests only: with them nobody can prove to be the user. This is the idea of
-// SCRAM (RFC 5802). A proof is about one connection request; challenges.h bounds how often it is
-// good, and for how long.
+// The server stores digests only: with them alone nobody can prove to be the user. With them and
+// one proof, recorded or received while posing as the server, a thief has the client's key and can.
+// So after a theft of the digests the users need new secrets. This is the idea of SCRAM (RFC 5802),
+// and section 9 there says the same of it. A proof is about one connection request; challenges.h
+// bounds how often it is good, and for how long.
 //
 // Thread safety: values and pure functions.
 #pragma once
@@ -40,7 +42,8 @@ struct Secret {
   ~Secret() { cleanse(bytes); }
 };
 
-// What a server keeps of a secret. `server_key` lets a thief pose as the server.
+// What a server keeps of a secret. `server_key` lets a thief pose as the server. `stored_key` and
+// one proof of the user give the client's key.
 struct StoredKeys {
   Digest stored_key{};
   Digest server_key{};

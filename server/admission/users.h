@@ -2,7 +2,8 @@
 //
 // The file has one user a line: NAME ROLE STORED-KEY SERVER-KEY, the keys in hexadecimal digits.
 // Empty lines and lines that begin with '#' are ignored. `kvserver user add` makes such lines.
-// The keys alone let nobody connect (common/auth/proof.h).
+// The keys alone let nobody connect; the keys and one recorded proof do (common/auth/proof.h). So
+// after a theft of the file all of its users need new secrets.
 //
 // Thread safety: immutable.
 #pragma once
