@@ -59,11 +59,9 @@ Milliseconds left(const Deadline& deadline) {
 }  // namespace
 
 Cluster::Cluster(const ShardMap& map, const ClientOptions& options,
-                 std::unique_ptr<const client::Credentials> credentials,
                  std::shared_ptr<rdma::Transport> transport, const Clock* clock)
     : map_(map),
       options_(client::without_secret(options)),
-      credentials_(std::move(credentials)),
       transport_(std::move(transport)),
       clock_(clock != nullptr ? clock : &steady_clock),
       duplicate_server_check_(std::make_unique<client::DuplicateServerCheck>()),
@@ -113,10 +111,10 @@ Result<Cluster> Cluster::open(const ShardMap& map, const ClientOptions& options,
     tell(problem, to_string(credentials.error()));
     return std::unexpected(credentials.error());
   }
-  Cluster cluster(
-      map, options,
-      *credentials ? std::make_unique<const client::Credentials>(**credentials) : nullptr,
-      std::move(transport), clock);
+  Cluster cluster(map, options, std::move(transport), clock);
+  if (*credentials) {
+    cluster.credentials_ = std::make_unique<const client::Credentials>(**credentials);
+  }
   cluster.clients_.resize(cluster.map_.servers().size());
   RKV_RETURN_IF_ERROR(cluster.connect_all(cluster.map_, cluster.clients_, problem));
   cluster.describe_clients();

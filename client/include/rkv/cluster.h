@@ -153,7 +153,6 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   };
 
   Cluster(const ShardMap& map, const ClientOptions& options,
-          std::unique_ptr<const client::Credentials> credentials,
           std::shared_ptr<rdma::Transport> transport, const Clock* clock);
   template <class Call>
   auto on(std::string_view key, Timeout timeout, Call call)
