@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include "tests/history/stall_watch.h"
 #include "tests/history/worker.h"
 #include "tests/system/world.h"
 
@@ -36,30 +37,6 @@ void fill(Shared& shared) {
     (void)client.multi_put(items);
   }
 }
-
-// Measures how late a runnable thread is woken; the server's threads are delayed as much.
-class StallWatch {
- public:
-  explicit StallWatch(const Clock& clock) : thread_([this, &clock] { watch(clock); }) {}
-  ~StallWatch() { stop(); }
-  Nanos stop() {
-    stop_ = true;
-    if (thread_.joinable()) thread_.join();
-    return longest_;
-  }
-
- private:
-  void watch(const Clock& clock) {
-    while (!stop_) {
-      const Nanos before = clock.now();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      longest_ = std::max(longest_, clock.now() - before);
-    }
-  }
-  std::atomic<bool> stop_{false};
-  Nanos longest_ = 0;
-  std::thread thread_;
-};
 
 // The disturbances of the server while clients are at work.
 class Trouble {

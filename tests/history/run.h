@@ -8,6 +8,7 @@
 // Thread safety: one run at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -29,6 +30,9 @@ struct RunOptions {
   std::size_t stops = 8;             // times that the server is suspended
   std::uint64_t replace_in = 2'000;  // one in this many operations uses a new client
   bool restart = true;               // an orderly stop and a start halfway
+  std::string prefix = {};           // of all keys but the fillers
+  // The deadline of most operations; one in ten has 50 ms.
+  std::chrono::milliseconds timeout{60'000};
 };
 
 struct RunReport {

@@ -2,7 +2,6 @@
 //
 // RKV_HISTORY_OPERATIONS: number of operations in all. RKV_HISTORY_SEED: which run (default: a new
 // one each time). RKV_HISTORY_DIR: where the history of a failed run is kept.
-// each time). RKV_HISTORY_DIR: where the history of a failed run stays.
 #include "tests/history/run.h"
 
 #include <fmt/format.h>
@@ -10,10 +9,10 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 
 #include "tests/history/falsify.h"
+#include "tests/history/judge.h"
 
 namespace rkv::history {
 namespace {
@@ -21,14 +20,6 @@ namespace {
 std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-// Beside the results of the test run, which leave the VM too; else in the build directory.
-std::filesystem::path kept_directory() {
-  if (const char* chosen = std::getenv("RKV_HISTORY_DIR")) return chosen;
-  const char* output = std::getenv("GTEST_OUTPUT");
-  if (output != nullptr && std::string_view(output).starts_with("xml:")) return output + 4;
-  return RKV_HISTORY_DIR;
 }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -71,28 +62,16 @@ void expect_that_a_lost_addition_is_noticed(const History& history, const CheckL
   EXPECT_GT(made, history.size() < 30'000 ? -1 : 0);
 }
 
-// Exports, imports and judges a history. The file stays if the check fails.
-void judge(const RunReport& report, std::uint64_t seed) {
-  std::error_code ignored;
-  std::filesystem::create_directories(kept_directory(), ignored);
-  const std::string path = kept_directory() / fmt::format("history-{}-{}.jsonl",
-                                                          std::getenv("RKV_TEST_TRANSPORT"), seed);
-  ASSERT_TRUE(export_to(path, report.history)) << path;
-  std::string complaint;
-  const auto history = import_from(path, &complaint);
-  ASSERT_TRUE(history) << path << ": " << complaint;
-  ASSERT_EQ(history->size(), report.history.size()) << path;
+void expect_linearizable(const RunReport& report, std::uint64_t seed) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto violation = check(*history, report.limits);
+  History history;
+  const std::string violation =
+      judge(report.history, report.limits,
+            fmt::format("{}-{}", std::getenv("RKV_TEST_TRANSPORT"), seed), &history);
   fmt::print("judged in {:.1f} s\n", seconds_since(begin));
-  if (!violation) {
-    std::filesystem::remove(path, ignored);
-    expect_that_a_stale_read_is_noticed(*history, report.limits);
-    expect_that_a_lost_addition_is_noticed(*history, report.limits);
-    return;
-  }
-  FAIL() << violation->text << "the history: " << path << "\n(keys expire up to "
-         << report.limits.search.expiry_late / kNanosPerMs << " ms late here)";
+  ASSERT_EQ(violation, "");
+  expect_that_a_stale_read_is_noticed(history, report.limits);
+  expect_that_a_lost_addition_is_noticed(history, report.limits);
 }
 
 TEST(RecordedRun, IsLinearizable) {
@@ -114,7 +93,7 @@ TEST(RecordedRun, IsLinearizable) {
       options.seed, report.history.size(), seconds_since(begin), report.unanswered,
       report.reconnects, report.clients_replaced, report.index_splits, report.one_sided_gets,
       report.tears_detected, report.atomics, report.cells);
-  judge(report, options.seed);
+  expect_linearizable(report, options.seed);
   for (const std::string& error : report.unexpected)
     ADD_FAILURE() << "without a cause: " << error;
   // An event that did not happen was not tested.

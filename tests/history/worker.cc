@@ -51,7 +51,7 @@ std::string tag_of(const std::string& value) {
   return fmt::format("not whole: {} bytes beginning with {}", value.size(), tag.substr(0, 20));
 }
 
-Client connect(const Shared& shared, std::uint64_t seed, std::uint16_t requests_in_flight) {
+Client connect(Shared& shared, std::uint64_t seed, std::uint16_t requests_in_flight) {
   ClientOptions options{.server = shared.address,
                         .name = fmt::format("history-{}", seed % 100),
                         .timeout = milliseconds(60'000),
@@ -59,14 +59,24 @@ Client connect(const Shared& shared, std::uint64_t seed, std::uint16_t requests_
                         .cache_bytes = std::size_t{1} << 20,
                         .reads_in_flight = 4,
                         .requests_in_flight = requests_in_flight,
-                        .transport = shared.transport};
+                        .transport = shared.transport,
+                        .repeat_connect = false};
   // Some clients find every key in their cache, others use only the directory.
   if (seed % 3 == 0) options.cache_bytes = 0;
   for (;;) {
     auto client = Client::connect(options);
     if (client) return std::move(*client);
+    shared.rest_if_held();
     std::this_thread::sleep_for(milliseconds(10));  // the server is suspended, or away
   }
+}
+
+void Shared::rest_if_held() {
+  if (!held) return;
+  ++resting;
+  while (held && !over)
+    std::this_thread::sleep_for(milliseconds(1));
+  --resting;
 }
 
 Worker::Worker(Shared& shared, int number)
@@ -77,7 +87,8 @@ Worker::Worker(Shared& shared, int number)
 
 void Worker::run() {
   client_.emplace(connect(shared_, random_()));
-  for (std::size_t i = 0; i < shared_.options.operations; ++i) {
+  for (std::size_t i = 0; i < shared_.options.operations && !shared_.over; ++i) {
+    shared_.rest_if_held();
     if (random_.below(shared_.options.replace_in) == 0) replace_client();
     const std::size_t before = recorder_.unanswered();
     operate();
@@ -92,6 +103,18 @@ void Worker::look_at_everything() {
   client_.emplace(connect(shared_, random_()));
   for (std::size_t i = 0; i < shared_.options.hot_keys + shared_.options.cold_keys; ++i)
     get(key_at(i));
+  add_stats();
+  client_.reset();
+}
+
+void Worker::see_restart() {
+  client_.emplace(connect(shared_, random_()));
+  for (std::size_t i = 0; i < shared_.options.hot_keys + shared_.options.cold_keys; ++i) {
+    const Key key = key_at(i);
+    timeout_ = milliseconds(60'000);
+    const std::size_t op = recorder_.begin({.f = Function::kRestart, .key = key.name});
+    take(op, key.name, client_->get(key.name, timeout_));
+  }
   add_stats();
   client_.reset();
 }
@@ -115,7 +138,8 @@ Worker::Key Worker::key_at(std::size_t number) const {
   static constexpr std::array<const char*, 3> kNames = {"text", "count", "brief"};
   const std::size_t kind = number % 3;
   const char* heat = number < shared_.options.hot_keys ? "hot" : "cold";
-  return {fmt::format("{}-{}-{}", heat, kNames.at(kind), number), static_cast<Kind>(kind)};
+  return {fmt::format("{}{}-{}-{}", shared_.options.prefix, heat, kNames.at(kind), number),
+          static_cast<Kind>(kind)};
 }
 
 Worker::Key Worker::any_key() {
@@ -135,8 +159,9 @@ std::string Worker::any_value() {
 }
 
 Worker::Timeout Worker::any_timeout() {
-  if (shared_.standing) return milliseconds(20);
-  return milliseconds(random_.below(10) == 0 ? 50 : 60'000);
+  timeout_ = random_.below(10) == 0 ? milliseconds(50) : shared_.options.timeout;
+  if (shared_.standing) timeout_ = milliseconds(20);
+  return timeout_;
 }
 
 void Worker::operate() {
@@ -161,16 +186,25 @@ void Worker::note(const Error& error) {
   if (!is_explained(error.code)) ++errors_[to_string(error)];
 }
 
+void Worker::note_end(std::size_t op) {
+  const Operation& ended = recorder_.history()[op];
+  if (tells(ended.answer)) ++shared_.answered;
+  lateness_.note(ended.returned - ended.invoked - timeout_.count() * kNanosPerMs,
+                 [&] { return describe(ended); });
+}
+
 void Worker::take(std::size_t op, const std::string& key, const Result<Value>& got) {
   if (got) versions_[key] = got->version;
   if (!got) note(got.error());
   recorder_.end(op, got, got && !got->is_counter ? tag_of(got->value) : std::string());
+  note_end(op);
 }
 
 template <class T>
 void Worker::take(std::size_t op, const Result<T>& result) {
   if (!result) note(result.error());
   recorder_.end(op, result);
+  note_end(op);
 }
 
 void Worker::get(const Key& key) {

@@ -11,6 +11,7 @@
 
 #include "common/random.h"
 #include "rkv/client.h"
+#include "tests/history/lateness.h"
 #include "tests/history/recorder.h"
 #include "tests/history/run.h"
 
@@ -23,11 +24,18 @@ struct Shared {
   Transport transport;
   std::atomic<std::size_t> done{0};        // operations of all threads
   std::atomic<std::size_t> unanswered{0};  // operations of all threads
+  std::atomic<std::size_t> answered{0};    // operations of all threads with an answer about a key
   std::atomic<bool> standing{false};       // the server is suspended: use short deadlines
+  std::atomic<bool> over{false};           // end before all operations are done
+  std::atomic<bool> held{false};           // call nothing
+  std::atomic<std::size_t> resting{0};     // threads that wait because of it
+
+  // Between two operations: waits while `held`.
+  void rest_if_held();
 };
 
 // Tries until it succeeds.
-Client connect(const Shared& shared, std::uint64_t seed, std::uint16_t requests_in_flight = 4);
+Client connect(Shared& shared, std::uint64_t seed, std::uint16_t requests_in_flight = 4);
 
 class Worker {
  public:
@@ -36,10 +44,13 @@ class Worker {
   void run();
   // Reads every key, so that the history covers everything written.
   void look_at_everything();
+  // The server has died and is there again, and nobody is in a call: records what each key has now.
+  void see_restart();
 
   const Recorder& recorder() const { return recorder_; }
   std::size_t replaced() const { return replaced_; }
   const ClientStats& stats() const { return stats_; }
+  const Lateness& lateness() const { return lateness_; }
   const std::map<std::string, std::size_t>& errors() const { return errors_; }
 
  private:
@@ -80,12 +91,15 @@ class Worker {
   template <class T>
   void take(std::size_t op, const Result<T>& result);
   void note(const Error& error);
+  void note_end(std::size_t op);
 
   Shared& shared_;
   const int number_;
   Random random_;
   Recorder recorder_;
   std::optional<Client> client_;
+  Timeout timeout_{0};  // of the last operation
+  Lateness lateness_;
   std::size_t written_ = 0;
   std::size_t replaced_ = 0;
   std::map<std::string, std::uint64_t> versions_;   // last seen

@@ -101,6 +101,17 @@ link_arguments() {
     -device "virtio-net-pci,netdev=$1,mac=52:54:00:77:$3:0$2")
 }
 
+# monitor_arguments NODE: the monitor of machine 2 is a port of machine 1, whose tests pause it.
+monitor_arguments() {
+  local path=$run_dir/monitor
+  if [[ $1 == 1 ]]; then
+    qemu+=(-chardev "socket,id=monitor,path=$path,server=on,wait=off"
+      -device virtserialport,chardev=monitor,name=monitor2)
+  else
+    qemu+=(-chardev "socket,id=monitor,path=$path" -mon chardev=monitor,mode=readline)
+  fi
+}
+
 # Sets the array qemu: the command line of machine NODE.
 machine_arguments() {
   local node=$1 i
@@ -119,6 +130,7 @@ machine_arguments() {
   if [[ $nodes == 2 ]]; then
     link_arguments data "$node" 00
     link_arguments control "$node" 01
+    monitor_arguments "$node"
   fi
   [[ -z $internet ]] || qemu+=(-netdev user,id=internet -device virtio-net-pci,netdev=internet)
 }

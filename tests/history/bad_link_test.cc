@@ -1,0 +1,215 @@
+// Two machines and a link that is disturbed in every way, or a server that stands still or dies:
+// what the clients on the other machine were answered is linearizable, no operation outlives its
+// deadline by more than client/README.md says, no durable write is lost, and the rate is back
+// within seconds.
+//
+// RKV_HISTORY_SEED, RKV_HISTORY_DIR: as in run_test.cc.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "common/random.h"
+#include "tests/history/crowd.h"
+#include "tests/history/judge.h"
+#include "tests/history/netem.h"
+#include "tests/history/other_server.h"
+
+namespace rkv::history {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+// client/README.md: for so long a client waits for an adapter to return what was posted.
+constexpr Nanos kMargin = 2'200 * kNanosPerMs;
+constexpr milliseconds kBackWithin{5000};
+
+std::uint64_t seed() {
+  const char* const given = std::getenv("RKV_HISTORY_SEED");
+  return given == nullptr ? random_from_kernel() % 1'000'000 : std::strtoull(given, nullptr, 10);
+}
+
+double seconds(Nanos time) {
+  return static_cast<double>(time) / 1e9;
+}
+
+class BadLink : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    host_ = std::make_unique<OtherHost>();
+    server_ = std::make_unique<OtherServer>(*host_);
+  }
+  static void TearDownTestSuite() {
+    if (server_) server_->stop_and_check();
+    server_.reset();
+    host_.reset();
+  }
+
+  void SetUp() override {
+    const std::uint64_t chosen = seed();
+    fmt::print("repeat with RKV_HISTORY_SEED={}\n", chosen);
+    name_ = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    crowd_ = std::make_unique<Crowd>(clock_, server_->address(), name_ + "-", chosen);
+    ASSERT_TRUE(crowd_->time_until(1, 60s)) << "the clients do not get to work";
+    before_ = crowd_->rate(2s);
+  }
+
+  // The rate while the link is like this.
+  double disturb(const std::string& how, milliseconds time) {
+    link_.disturb(how);
+    const double rate = crowd_->rate(time);
+    link_.restore();
+    EXPECT_GT(link_.packets().sent + link_.packets().dropped, 0U);
+    fmt::print("{}: {:.0f} answers a second instead of {:.0f}, {} of {} packets dropped\n", how,
+               rate, before_, link_.packets().dropped,
+               link_.packets().sent + link_.packets().dropped);
+    return rate;
+  }
+
+  // From now on nothing disturbs the clients.
+  void expect_recovery() {
+    const auto back = crowd_->time_until(before_ / 2, kBackWithin);
+    EXPECT_TRUE(back) << "not half of " << before_ << " answers a second after "
+                      << kBackWithin.count() << " ms";
+    if (back) fmt::print("back after {:.1f} s\n", seconds(*back));
+  }
+
+  CrowdReport judge_crowd(bool is_server_there = true) {
+    const CrowdReport report = crowd_->stop(is_server_there);
+    fmt::print(
+        "{} operations, {} unanswered, {} synced, {} reconnects; the latest {:.2f} s after its "
+        "deadline: {}; longest stall {:.2f} s\n",
+        report.history.size(), report.unanswered, report.synced, report.reconnects,
+        seconds(report.lateness.worst()), report.lateness.what(), seconds(report.longest_stall));
+    EXPECT_EQ(judge(report.history, report.limits, name_), "");
+    for (const std::string& sentence : report.wrong)
+      ADD_FAILURE() << sentence;
+    EXPECT_LE(report.lateness.worst(), kMargin + report.longest_stall) << report.lateness.what();
+    EXPECT_GT(report.synced, 0U);
+    return report;
+  }
+
+  static std::unique_ptr<OtherHost> host_;
+  static std::unique_ptr<OtherServer> server_;
+  const SteadyClock clock_;
+  Netem link_{*host_};
+  std::string name_;
+  std::unique_ptr<Crowd> crowd_;
+  double before_ = 0;  // answers a second
+};
+
+std::unique_ptr<OtherHost> BadLink::host_;
+std::unique_ptr<OtherServer> BadLink::server_;
+
+TEST_F(BadLink, LosesOneInAHundred) {
+  EXPECT_GT(disturb("loss 1%", 3s), 0);
+  EXPECT_GT(link_.packets().dropped, 0U);
+  expect_recovery();
+  judge_crowd();
+}
+
+TEST_F(BadLink, LosesOneInTen) {
+  EXPECT_GT(disturb("loss 10%", 10s), 0);
+  EXPECT_GT(link_.packets().dropped, 0U);
+  expect_recovery();
+  judge_crowd();
+}
+
+TEST_F(BadLink, IsSlow) {
+  EXPECT_GT(disturb("delay 50ms", 10s), 0);
+  expect_recovery();
+  judge_crowd();
+}
+
+TEST_F(BadLink, Duplicates) {
+  EXPECT_GT(disturb("duplicate 20%", 10s), 0);
+  expect_recovery();
+  judge_crowd();
+}
+
+TEST_F(BadLink, Reorders) {
+  EXPECT_GT(disturb("delay 10ms reorder 25% 50%", 10s), 0);
+  expect_recovery();
+  judge_crowd();
+}
+
+TEST_F(BadLink, IsCutForAMoment) {
+  disturb("loss 100%", 3s);
+  expect_recovery();
+  EXPECT_GT(judge_crowd().reconnects, 0U);
+}
+
+TEST_F(BadLink, IsCutForTenSeconds) {
+  disturb("loss 100%", 10s);
+  expect_recovery();
+  EXPECT_GT(judge_crowd().reconnects, 0U);
+}
+
+TEST_F(BadLink, FlapsEachSecond) {
+  for (int i = 0; i < 10; ++i) {
+    disturb("loss 100%", 500ms);
+    std::this_thread::sleep_for(500ms);
+  }
+  expect_recovery();
+  EXPECT_GT(judge_crowd().reconnects, 0U);
+}
+
+TEST_F(BadLink, LeadsToAServerThatIsPaused) {
+  const Nanos began = clock_.now();
+  server_->suspend();
+  std::this_thread::sleep_for(5s);
+  server_->go_on();
+  crowd_->server_stood(clock_.now() - began);
+  expect_recovery();
+  EXPECT_GT(judge_crowd().unanswered, 0U);
+}
+
+TEST_F(BadLink, LeadsToAMachineThatIsPaused) {
+  const Nanos began = clock_.now();
+  host_->pause_machine();
+  std::this_thread::sleep_for(5s);
+  EXPECT_EQ(crowd_->rate(1s), 0);
+  host_->continue_machine();
+  crowd_->server_stood(clock_.now() - began);
+  expect_recovery();
+  EXPECT_GT(judge_crowd().reconnects, 0U);
+}
+
+TEST_F(BadLink, LeadsToAServerThatIsKilled) {
+  server_->kill();
+  crowd_->pause();
+  server_->start();
+  crowd_->see_restart();
+  crowd_->resume();
+  expect_recovery();
+  EXPECT_GT(judge_crowd().reconnects, 0U);
+}
+
+// As when its machine dies: it does not take leave.
+TEST_F(BadLink, IsCutBeforeTheServerIsKilled) {
+  link_.cut();
+  server_->kill();
+  crowd_->pause();
+  link_.restore();
+  server_->start();
+  crowd_->see_restart();
+  crowd_->resume();
+  expect_recovery();
+  EXPECT_GT(judge_crowd().reconnects, 0U);
+}
+
+// The last one: the machine does not come back.
+TEST_F(BadLink, LosesTheOtherMachine) {
+  host_->end_machine();
+  std::this_thread::sleep_for(5s);
+  EXPECT_EQ(crowd_->rate(1s), 0);
+  judge_crowd(false);
+  server_.reset();
+}
+
+}  // namespace
+}  // namespace rkv::history

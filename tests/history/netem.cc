@@ -1,0 +1,46 @@
+#include "tests/history/netem.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/system/process.h"
+
+namespace rkv::history {
+namespace {
+
+std::string run_here(const std::string& command) {
+  const auto ended = testing_support::run_program({"/bin/sh", "-c", command});
+  EXPECT_EQ(ended.status, 0) << command << "\n" << ended.output;
+  return ended.output;
+}
+
+// Of a line " Sent 1234 bytes 12 pkt (dropped 3, ...".
+Netem::Packets parse(const std::string& statistics) {
+  Netem::Packets packets;
+  const std::size_t at = statistics.find("Sent ");
+  const int found = at == std::string::npos ? 0
+                                            : std::sscanf(statistics.c_str() + at,
+                                                          "Sent %*u bytes %lu pkt (dropped %lu",
+                                                          &packets.sent, &packets.dropped);
+  EXPECT_EQ(found, 2) << statistics;
+  return packets;
+}
+
+}  // namespace
+
+void Netem::disturb(const std::string& how) {
+  const std::string command = "tc qdisc replace dev eth0 root netem " + how;
+  host_.run(command);
+  run_here(command);
+}
+
+void Netem::restore() {
+  const std::string command = "tc -s qdisc show dev eth0 root && tc qdisc del dev eth0 root";
+  const Packets here = parse(run_here(command));
+  const Packets there = parse(host_.run(command));
+  packets_ = {.sent = here.sent + there.sent, .dropped = here.dropped + there.dropped};
+}
+
+}  // namespace rkv::history

@@ -1,0 +1,34 @@
+// The link between two machines, disturbed by netem on both ends, so in both directions.
+//
+// Thread safety: none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/history/other_host.h"
+
+namespace rkv::history {
+
+class Netem {
+ public:
+  struct Packets {
+    std::uint64_t sent = 0;
+    std::uint64_t dropped = 0;
+  };
+
+  explicit Netem(OtherHost& host) : host_(host) {}
+
+  // As tc's netem takes it: "loss 1%".
+  void disturb(const std::string& how);
+  void restore();
+  void cut() { disturb("loss 100%"); }
+  // What has passed through the disturbance that was restored last.
+  const Packets& packets() const { return packets_; }
+
+ private:
+  OtherHost& host_;
+  Packets packets_;
+};
+
+}  // namespace rkv::history
