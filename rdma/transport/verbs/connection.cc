@@ -63,6 +63,7 @@ VerbsConnection::VerbsConnection(VerbsQueue& queue, CompletionReserve::Reservati
       signal_every_(std::max(1U, options.sends_in_flight / 4)),
       ring_(std::bit_ceil(room_.entries())) {
   handle_->number = number_;
+  if (queue.is_soft_roce()) unwritten_.emplace(ring_.size());
 }
 
 PreparedQueuePair<> VerbsConnection::take_queue_pair() {
@@ -110,7 +111,15 @@ VerbsConnection::~VerbsConnection() {
 }
 
 void VerbsConnection::append(Batch& batch, const Operation& operation, std::uint64_t number) {
-  const bool signal = operation.signaled || ++unsignaled_ >= signal_every_;
+  bool signal = operation.signaled || ++unsignaled_ >= signal_every_;
+  if (unwritten_) {
+    if (operation.kind == Operation::Kind::kSend) {
+      unwritten_->expect_nothing(number);
+    } else {
+      unwritten_->expect(number, operation.local);
+      signal = true;  // a later operation's success says nothing of this one's data
+    }
+  }
   if (signal) unsignaled_ = 0;
   const OpFlags flags = signal ? OpFlags::kSignaled : OpFlags::kNone;
   ring_[number & (ring_.size() - 1)] = {.context = operation.context,
@@ -209,13 +218,15 @@ bool VerbsConnection::complete(const WorkCompletion& from, rdma::Completion& out
     return true;
   }
   const InFlight& entry = ring_[from.wr_id & (ring_.size() - 1)];
-  if (from.ok() && !entry.report) return false;
+  const bool no_data = from.ok() && unwritten_ && unwritten_->has(from.wr_id);
+  const ibv_wc_status status = no_data ? IBV_WC_GENERAL_ERR : from.status;
+  if (status == IBV_WC_SUCCESS && !entry.report) return false;
   out = {.kind = entry.kind,
-         .status = status_of(from.status),
-         .provider_status = static_cast<std::uint8_t>(from.status),
+         .status = status_of(status),
+         .provider_status = static_cast<std::uint8_t>(status),
          .connection = this,
          .context = entry.context};
-  if (!from.ok()) [[unlikely]]
+  if (status != IBV_WC_SUCCESS) [[unlikely]]
     close();
   return true;
 }

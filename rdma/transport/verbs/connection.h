@@ -11,9 +11,11 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "rdma/transport/verbs/queue.h"
+#include "rdma/transport/verbs/unwritten.h"
 
 namespace rkv::rdma::verbs {
 
@@ -84,10 +86,11 @@ class VerbsConnection final : public Connection {
   std::shared_ptr<Handle> handle_;
   ConnectionLimits limits_;
   std::uint32_t signal_every_;
-  std::uint32_t unsignaled_ = 0;  // posted since the last signaled one
-  std::vector<InFlight> ring_;    // a power of two long
-  std::uint64_t next_ = 0;        // number of the next request
-  std::uint64_t oldest_ = 0;      // oldest not known to have completed
+  std::uint32_t unsignaled_ = 0;        // posted since the last signaled one
+  std::vector<InFlight> ring_;          // a power of two long
+  std::optional<Unwritten> unwritten_;  // on SoftRoCE
+  std::uint64_t next_ = 0;              // number of the next request
+  std::uint64_t oldest_ = 0;            // oldest not known to have completed
   std::uint64_t marker_ = ~std::uint64_t{0};
   bool closing_ = false;
   bool closed_ = false;  // kDisconnected has been reported

@@ -36,6 +36,7 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(std::shared_ptr<const Sha
     return fail(Code::kInvalidArgument,
                 "a queue needs receive buffers, and more completions than receive buffers");
   }
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, shared->device.attributes());
   const std::size_t stride = round_up(options.receive_bytes, kCacheLine);
   RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(shared->device));
   RKV_ASSIGN_OR_RETURN(CompletionQueue completions,
@@ -51,6 +52,7 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(std::shared_ptr<const Sha
   std::unique_ptr<VerbsQueue> queue(new VerbsQueue(std::move(shared), options, std::move(channel),
                                                    std::move(completions), std::move(receives),
                                                    std::move(buffers), std::move(events)));
+  queue->soft_roce_ = limits.soft_roce;
   RKV_RETURN_IF_ERROR(queue->open_descriptors());
   for (std::uint32_t i = 0; i < options.receive_buffers; ++i)
     queue->give_back(i);

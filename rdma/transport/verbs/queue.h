@@ -61,6 +61,7 @@ class VerbsQueue final : public Queue {
   std::size_t connections() const override { return room_.is_unused() ? 0 : 1; }
   void abandon() override;
   bool is_broken() const { return broken_; }  // also true if abandoned
+  bool is_soft_roce() const { return soft_roce_; }
 
   // Completion entries for a connection; reserving fails with kBusy if there are too few. Any
   // thread.
@@ -149,6 +150,7 @@ class VerbsQueue final : public Queue {
   bool room_came_back_ = false;  // capacity freed by unreported completions; see wait()
   bool armed_ = false;
   bool broken_ = false;
+  bool soft_roce_ = false;
 
   CompletionReserve room_;
   Waker waker_;

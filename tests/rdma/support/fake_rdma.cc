@@ -35,9 +35,20 @@ struct State {
   ibv_qp_state queue_state = IBV_QPS_RESET;
   ibv_srq shared{};
   ibv_mr region{};
-  std::deque<std::uint64_t> receives;   // of the shared queue, by wr_id
-  std::deque<std::uint64_t> taken;      // taken by the queue pair
-  std::deque<std::uint64_t> completed;  // flushed and not polled
+  std::deque<std::uint64_t> receives;  // of the shared queue, by wr_id
+  std::deque<std::uint64_t> taken;     // taken by the queue pair
+  struct Done {
+    std::uint64_t wr_id;
+    ibv_wc_status status = IBV_WC_WR_FLUSH_ERR;
+  };
+  std::deque<Done> completed;  // not polled
+  struct Read {
+    std::uint64_t wr_id;
+    ibv_sge to;
+  };
+  std::deque<Read> reads;  // under way; atomics too
+  bool reading = false;    // the request that is being posted
+  bool soft_roce = false;
   bool marker_polled = false;
   std::vector<FakeRdma::Change> changes;
   std::vector<ibv_sge> pieces;
@@ -93,18 +104,20 @@ int query_device(ibv_context*, const ibv_query_device_ex_input*, ibv_device_attr
   out->orig_attr.max_qp_init_rd_atom = 16;
   out->orig_attr.max_qp_rd_atom = 16;
   out->orig_attr.phys_port_cnt = 1;
+  if (state->soft_roce) out->orig_attr.vendor_id = 0xFFFFFF;
   return 0;
 }
 int next_poll(ibv_cq_ex* queue) {
   if (state->completed.empty()) return ENOENT;
-  queue->wr_id = state->completed.front();
-  queue->status = IBV_WC_WR_FLUSH_ERR;
+  queue->wr_id = state->completed.front().wr_id;
+  queue->status = state->completed.front().status;
   state->completed.pop_front();
   return 0;
 }
 int start_poll(ibv_cq_ex* queue, ibv_poll_cq_attr*) {
   if (std::exchange(state->marker_polled, !state->completed.empty())) {
-    state->completed.insert(state->completed.end(), state->taken.begin(), state->taken.end());
+    for (const std::uint64_t wr_id : state->taken)
+      state->completed.push_back({wr_id});
     state->taken.clear();
   }
   return next_poll(queue);
@@ -140,14 +153,25 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* wanted) {
   state->queue.wr_start = [](ibv_qp_ex*) {};
   state->queue.wr_abort = [](ibv_qp_ex*) {};
   state->queue.wr_complete = [](ibv_qp_ex* queue) {
-    if (state->queue_state == IBV_QPS_ERR) state->completed.push_back(queue->wr_id);
+    if (state->queue_state == IBV_QPS_ERR) state->completed.push_back({queue->wr_id});
     return 0;
   };
-  state->queue.wr_send = [](ibv_qp_ex*) {};
+  state->queue.wr_send = [](ibv_qp_ex*) { state->reading = false; };
+  state->queue.wr_rdma_read = [](ibv_qp_ex*, std::uint32_t, std::uint64_t) {
+    state->reading = true;
+  };
+  state->queue.wr_atomic_fetch_add = [](ibv_qp_ex*, std::uint32_t, std::uint64_t, std::uint64_t) {
+    state->reading = true;
+  };
   state->queue.wr_set_inline_data = [](ibv_qp_ex*, void*, std::size_t) {};
-  state->queue.wr_set_sge = [](ibv_qp_ex*, std::uint32_t lkey, std::uint64_t address,
+  state->queue.wr_set_sge = [](ibv_qp_ex* queue, std::uint32_t lkey, std::uint64_t address,
                                std::uint32_t length) {
-    state->pieces.push_back({.addr = address, .length = length, .lkey = lkey});
+    const ibv_sge piece{.addr = address, .length = length, .lkey = lkey};
+    if (state->reading) {
+      state->reads.push_back({queue->wr_id, piece});
+    } else {
+      state->pieces.push_back(piece);
+    }
   };
   state->queue_state = IBV_QPS_RESET;
   return &made;
@@ -227,6 +251,15 @@ std::size_t FakeRdma::posted_receives() const {
 void FakeRdma::take_receive() {
   state->taken.push_back(state->receives.front());
   state->receives.pop_front();
+}
+void FakeRdma::be_soft_roce() {
+  state->soft_roce = true;
+}
+void FakeRdma::complete_read(std::span<const std::byte> data) {
+  const State::Read read = state->reads.front();
+  state->reads.pop_front();
+  if (!data.empty()) std::memcpy(reinterpret_cast<void*>(read.to.addr), data.data(), data.size());
+  state->completed.push_back({read.wr_id, IBV_WC_SUCCESS});
 }
 unsigned FakeRdma::references(unsigned device) const {
   return state->devices[device].references;

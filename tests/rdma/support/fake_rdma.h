@@ -13,7 +13,9 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "rkv/rdma/address.h"
@@ -56,6 +58,11 @@ class FakeRdma {
   // destroyed by then.
   std::size_t posted_receives() const;
   void take_receive();
+
+  // As the kernel's rdma_rxe; call it before anything is opened.
+  void be_soft_roce();
+  // The oldest READ or atomic completes with success, with these bytes or without any.
+  void complete_read(std::span<const std::byte> data);
 
   // References as librdmacm counts them, which keep a context open. unplug() closes a context
   // without any.
