@@ -24,7 +24,8 @@
 //
 // Lifetime: Connections and Regions keep alive the parts of their Transport that they need. Destroy
 // Connections before their Queue. A registered buffer named in a posted operation must stay valid
-// until that operation's completion has been polled or its Connection has been destroyed.
+// until that operation's completion has been polled or its Connection has been destroyed. Until
+// then no other READ or atomic may have any of its destination.
 //
 // A function blocks only if its comment says so.
 #pragma once
