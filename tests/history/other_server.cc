@@ -15,8 +15,9 @@ void OtherServer::start() {
   process_ = std::make_unique<testing_support::Process>(
       std::vector<std::string>{
           "/run/softroce/node2", "sh", "-c",
-          fmt::format("echo process $$.; exec {} --listen {} --memory 64MiB --data-dir {}",
-                      RKV_KVSERVER, address_, directory_)},
+          fmt::format(
+              "echo process $$.; exec {} --no-auth --listen {} --memory 64MiB --data-dir {}",
+              RKV_KVSERVER, address_, directory_)},
       std::vector<std::string>{"KVSERVER_CHECK_MEMORY=on"});
   ASSERT_TRUE(process_->wait_for_output("kvserver ready", 240)) << process_->output();
   const std::string output = process_->output();
