@@ -135,7 +135,6 @@ TEST_F(ClusterTest, AServerThatIsDownIsNoErrorAndFailsItsOwnKeys) {
 // complemented, so that this is not a place.
 bool is_in_memory(const std::string& complement) {
   constexpr std::size_t kChunk = std::size_t{1} << 20;
-  constexpr std::size_t kHuge = std::size_t{1} << 30;  // no heap: the shadow of a sanitizer
   const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
   EXPECT_GE(memory, 0);
   const auto is_needle = [](char one, char other) { return one == static_cast<char>(~other); };
@@ -147,7 +146,7 @@ bool is_in_memory(const std::string& complement) {
     std::size_t end = 0;
     char writable = 0;
     if (std::sscanf(line.c_str(), "%zx-%zx %*c%c", &begin, &end, &writable) != 3) continue;
-    if (writable != 'w' || end - begin > kHuge) continue;
+    if (writable != 'w') continue;
     for (; !found && begin < end; begin += kChunk) {
       const ssize_t got = pread(memory, chunk.data(), std::min(chunk.size(), end - begin),
                                 static_cast<off_t>(begin));
@@ -163,6 +162,9 @@ bool is_in_memory(const std::string& complement) {
 }
 
 TEST_F(ClusterTest, KeepsNoSecret) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers map too much memory to search, and keep what was freed";
+#endif
   options_.user = "anna";
   options_.secret.resize(64);
   std::string complement(64, '\0');
