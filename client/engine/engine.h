@@ -20,9 +20,9 @@ struct Engine {
   static Result<std::unique_ptr<Engine>> create(const ClientOptions& options,
                                                 std::shared_ptr<rdma::Transport> transport,
                                                 const Clock* clock, std::string* refusal);
-  // As create(), without connecting: the first operation connects. The options need no secret:
-  // `credentials` are used; null: there is no user. `policy`, which may be null, must outlive the
-  // engine.
+  // As create(), without connecting: the first operation connects. `credentials` are used instead
+  // of the options' secret; null: the client has no user. `policy`, which may be null, must outlive
+  // the engine.
   static Result<std::unique_ptr<Engine>> create_unconnected(
       const ClientOptions& options, const Credentials* credentials,
       std::shared_ptr<rdma::Transport> transport, const Clock* clock, ConnectPolicy* policy);

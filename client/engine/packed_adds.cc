@@ -73,7 +73,7 @@ PackedAdds::Sent PackedAdds::ask(const Call& call, Indices packed) {
 }
 
 // Nothing of an answer counts before all of it was read. An addition that was put off has the
-// error, too, in case there is no time to send it again.
+// error, too: the deadline may pass before it is sent again.
 PackedAdds::Indices PackedAdds::on_answer(const Call& call, Indices packed,
                                           const Response& answer) {
   if (!has_results(answer, packed.size())) {

@@ -32,7 +32,8 @@ Challenges::Challenges(const Limits& limits)
       first_time_(1 + random_from_kernel() % (std::uint64_t{1} << (kTimeBits - 1))),
       limits_(limits) {}
 
-// Fields of a fixed length come first, then each text with its length.
+// Fields of a fixed length come first. With the length of the first text, no two routes have the
+// same bytes.
 Digest Challenges::digest_of(std::uint64_t time, const ConnectRequest& request,
                              const Route& route) const {
   std::array<std::byte, 28> numbers{};

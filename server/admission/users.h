@@ -40,7 +40,7 @@ class Users {
   // The user's line, without an end of line.
   static std::string line_of(const User& user);
 
-  // nullptr: there is no such user.
+  // nullptr: no user has this number.
   std::shared_ptr<const User> find(std::uint32_t number) const;
   // Whether the user is here unchanged.
   bool has(const User& user) const;

@@ -15,7 +15,7 @@ namespace rkv::history {
 
 class OtherHost {
  public:
-  // The address of its RDMA device; empty where there is no second machine.
+  // The address of its RDMA device; empty without a second machine.
   static std::string address();
 
   OtherHost();
