@@ -3,11 +3,12 @@
 
 rdma_class=/sys/class/infiniband
 
-# The first device with an active port and an IPv4 address: "DEVICE ADDRESS"; false if there is none.
+# native_device [NAME]: the first device, or the one of this name, that has an active port and an IPv4
+# address: "DEVICE ADDRESS"; false if there is none.
 native_device() {
   local device link address
   [[ -w /dev/infiniband/rdma_cm ]] || return
-  for device in "$rdma_class"/*; do
+  for device in "$rdma_class"/${1:-*}; do
     grep -q -s ACTIVE "$device"/ports/*/state || continue
     for link in $(links_of "$device"); do
       address=$(ip -4 -o address show dev "$link" 2>/dev/null |
