@@ -13,7 +13,7 @@ SHOWN_LINES = 60  # of the output of a step that failed; the archive has the res
 
 CONTENTS = ("Facts of the machine that the tables below show, the output of the programs that were run, and"
             " figures. {addresses} No data of yours is read. The archive beside this file has all output.")
-REMOVED = ("Names of this host, IP and MAC addresses, GIDs and GUIDs were replaced by words such as `ADDRESS-1`;"
+REMOVED = ("Names of this host, IP and MAC addresses, GIDs and GUIDs were replaced by words such as `ADDRESS_1`;"
            " the same word stands for the same address.")
 KEPT = "Names of hosts and addresses are in it, as --keep-addresses asks."
 
@@ -49,7 +49,7 @@ class Scrubber:
         key = address.lower()
         if key not in self.words:
             self.counts[kind] = self.counts.get(kind, 0) + 1
-            self.words[key] = f"{kind}-{self.counts[kind]}"
+            self.words[key] = f"{kind}_{self.counts[kind]}"
         return self.words[key]
 
     def __call__(self, text):
