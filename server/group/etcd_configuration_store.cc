@@ -1,0 +1,227 @@
+#include "server/group/etcd_configuration_store.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "common/check.h"
+#include "server/group/etcd.grpc.pb.h"
+
+namespace rkv::server {
+
+namespace {
+
+using Stored = ConfigurationStore::Stored;
+
+// Pause after all servers have failed at once, such as when nothing listens on their ports.
+constexpr std::int64_t kPauseMs = 50;
+// gRPC waits this long before it connects to a failed server again: 20 s and more by default.
+constexpr int kReconnectMs = 100;
+constexpr int kLongestReconnectMs = 500;
+
+constexpr const char* kNoAnswer = "etcd does not answer: check --etcd and that etcd runs";
+
+// Nothing: the server may be down or without a majority, and another one may answer.
+std::optional<Error> final_error(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return Error{.code = Code::kPermission,
+                   .text = "etcd refuses access: it must serve without users or passwords"};
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return Error{.code = Code::kVersionMismatch,
+                   .text = "that is not an etcd of version 3: check --etcd"};
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return Error{.code = Code::kRejected,
+                   .text = "etcd accepts no more requests: its log and etcdctl alarm list say why"};
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::OUT_OF_RANGE:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return Error{.code = Code::kRejected, .text = "etcd refuses the request"};
+    default:
+      return std::nullopt;
+  }
+}
+
+std::chrono::system_clock::time_point in_ms(std::int64_t ms) {
+  return std::chrono::system_clock::now() + std::chrono::milliseconds(ms);
+}
+
+void pause(const Deadline& deadline) {
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(std::min<std::int64_t>(deadline.left_ms(), kPauseMs)));
+}
+
+Result<Stored> stored_from(const etcdserverpb::KeyValue& kv) {
+  RKV_ASSIGN_OR_RETURN(auto configuration, parse_configuration(kv.value()));
+  return Stored{.configuration = std::move(configuration), .revision = kv.mod_revision()};
+}
+
+etcdserverpb::TxnRequest transaction(const std::string& key, std::int64_t revision,
+                                     const std::string& value) {
+  etcdserverpb::TxnRequest request;
+  etcdserverpb::Compare& compare = *request.add_compare();
+  compare.set_result(etcdserverpb::Compare::EQUAL);
+  compare.set_target(etcdserverpb::Compare::MOD);
+  compare.set_key(key);
+  compare.set_mod_revision(revision);
+  etcdserverpb::PutRequest& put = *request.add_success()->mutable_request_put();
+  put.set_key(key);
+  put.set_value(value);
+  request.add_failure()->mutable_request_range()->set_key(key);
+  return request;
+}
+
+}  // namespace
+
+struct EtcdConfigurationStore::Server {
+  explicit Server(const std::shared_ptr<grpc::Channel>& channel)
+      : kv(etcdserverpb::KV::NewStub(channel)), watch(etcdserverpb::Watch::NewStub(channel)) {}
+  std::unique_ptr<etcdserverpb::KV::Stub> kv;
+  std::unique_ptr<etcdserverpb::Watch::Stub> watch;
+};
+
+EtcdConfigurationStore::EtcdConfigurationStore(const std::vector<std::string>& servers,
+                                               std::string_view group, const Clock& clock)
+    : key_("rkv/groups/" + std::string(group) + "/configuration"), clock_(clock) {
+  RKV_CHECK(!servers.empty(), "etcd has at least one server");
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectMs);
+  for (const std::string& address : servers) {
+    servers_.push_back(std::make_unique<Server>(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments)));
+  }
+}
+
+EtcdConfigurationStore::~EtcdConfigurationStore() = default;
+
+EtcdConfigurationStore::Server& EtcdConfigurationStore::server() const {
+  return *servers_[current_.load(std::memory_order_relaxed) % servers_.size()];
+}
+
+// Another thread may have left the failed server already.
+void EtcdConfigurationStore::use_next(const Server& failed) {
+  std::size_t now = current_.load(std::memory_order_relaxed);
+  if (servers_[now % servers_.size()].get() != &failed) return;
+  current_.compare_exchange_strong(now, (now + 1) % servers_.size(), std::memory_order_relaxed);
+}
+
+// Calls `call` with one server after the other until one answers.
+template <class Call>
+EtcdConfigurationStore::Attempts EtcdConfigurationStore::try_servers(const Deadline& deadline,
+                                                                     Call call) {
+  Attempts attempts;
+  for (std::size_t tries = 1; !deadline.passed(); ++tries) {
+    Server& server = this->server();
+    grpc::ClientContext context;
+    context.set_deadline(in_ms(std::min<std::int64_t>(deadline.left_ms(), kTryMs)));
+    const grpc::Status status = call(server, context);
+    if (status.ok()) return attempts;
+    attempts.error = final_error(status);
+    if (attempts.error) return attempts;
+    attempts.unanswered = true;
+    use_next(server);
+    if (tries % servers_.size() == 0) pause(deadline);
+  }
+  attempts.error = Error{.code = Code::kTimeout, .text = kNoAnswer};
+  return attempts;
+}
+
+Result<EtcdConfigurationStore::Seen> EtcdConfigurationStore::look(const Deadline& deadline) {
+  etcdserverpb::RangeRequest request;
+  request.set_key(key_);
+  etcdserverpb::RangeResponse response;
+  const Attempts attempts =
+      try_servers(deadline, [&](Server& server, grpc::ClientContext& context) {
+        return server.kv->Range(&context, request, &response);
+      });
+  if (attempts.error) return std::unexpected(*attempts.error);
+  Seen seen{.stored = {}, .etcd_revision = response.header().revision()};
+  if (!response.kvs().empty()) {
+    RKV_ASSIGN_OR_RETURN(seen.stored, stored_from(response.kvs(0)));
+  }
+  return seen;
+}
+
+Result<Stored> EtcdConfigurationStore::read(const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(Seen seen, look(deadline));
+  return std::move(seen.stored);
+}
+
+Result<std::int64_t> EtcdConfigurationStore::replace(std::int64_t revision,
+                                                     const GroupConfiguration& next,
+                                                     const Deadline& deadline) {
+  const std::string text = to_text(next);
+  const etcdserverpb::TxnRequest request = transaction(key_, revision, text);
+  etcdserverpb::TxnResponse response;
+  const Attempts attempts =
+      try_servers(deadline, [&](Server& server, grpc::ClientContext& context) {
+        response.Clear();
+        return server.kv->Txn(&context, request, &response);
+      });
+  const WriteOutcome earlier =
+      attempts.unanswered ? WriteOutcome::kMayHaveHappened : WriteOutcome::kNotApplied;
+  if (attempts.error) {
+    Error error = *attempts.error;
+    error.write = earlier;
+    return std::unexpected(error);
+  }
+  if (response.succeeded()) return response.header().revision();
+  // Equal text is the same change, whichever replica stored it.
+  if (attempts.unanswered && response.responses_size() == 1) {
+    for (const etcdserverpb::KeyValue& kv : response.responses(0).response_range().kvs())
+      if (kv.value() == text) return kv.mod_revision();
+  }
+  return std::unexpected(Error{
+      .code = Code::kConflict, .write = earlier, .text = "the group's configuration has changed"});
+}
+
+Result<Stored> EtcdConfigurationStore::wait_for_other(std::int64_t revision,
+                                                      const Deadline& deadline) {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(Seen seen, look(deadline));
+    if (seen.stored.revision != revision) return std::move(seen.stored);
+    RKV_ASSIGN_OR_RETURN(auto changed, watch(seen, deadline));
+    if (changed) return std::move(*changed);
+    if (deadline.passed()) return fail(Code::kTimeout, "the group's configuration has not changed");
+  }
+}
+
+// Waits for at most kWatchMs for a change that one server reports. Nothing: there was none, or the
+// server has ended the watch.
+Result<std::optional<Stored>> EtcdConfigurationStore::watch(const Seen& seen,
+                                                            const Deadline& deadline) {
+  Server& server = this->server();
+  grpc::ClientContext context;
+  context.set_deadline(in_ms(std::min<std::int64_t>(deadline.left_ms(), kWatchMs)));
+  const auto stream = server.watch->Watch(&context);
+  etcdserverpb::WatchRequest request;
+  request.mutable_create_request()->set_key(key_);
+  request.mutable_create_request()->set_start_revision(seen.etcd_revision + 1);
+  std::optional<etcdserverpb::Event> change;
+  etcdserverpb::WatchResponse response;
+  bool canceled = !stream->Write(request);
+  while (!canceled && !change && stream->Read(&response)) {
+    canceled = response.canceled();
+    // The last event is the newest.
+    if (response.events_size() != 0) change = response.events(response.events_size() - 1);
+  }
+  context.TryCancel();
+  const grpc::Status status = stream->Finish();
+  if (change) {
+    if (change->type() == etcdserverpb::Event::DELETE) return Stored{};
+    RKV_ASSIGN_OR_RETURN(Stored stored, stored_from(change->kv()));
+    return stored;
+  }
+  if (const auto error = final_error(status)) return std::unexpected(*error);
+  if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) pause(deadline);
+  return std::nullopt;
+}
+
+}  // namespace rkv::server

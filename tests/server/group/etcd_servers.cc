@@ -1,0 +1,121 @@
+#include "tests/server/group/etcd_servers.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+namespace {
+
+// Another program may take the port before etcd does: then etcd fails, and the test says so.
+int free_port() {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  RKV_CHECK(::bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+                ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) == 0,
+            "no free port");
+  ::close(descriptor);
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+EtcdServers::EtcdServers(std::size_t count) : servers_(count) {
+  std::string name = std::filesystem::temp_directory_path() / "rkv-etcd-XXXXXX";
+  RKV_CHECK(::mkdtemp(name.data()) != nullptr, "no folder for etcd's data");
+  folder_ = name;
+  for (One& server : servers_) {
+    server.client_port = free_port();
+    server.peer_port = free_port();
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    start(i);
+  for (std::size_t i = 0; i < count; ++i)
+    wait_for(i);
+}
+
+EtcdServers::~EtcdServers() {
+  for (std::size_t i = 0; i < servers_.size(); ++i)
+    kill(i);
+  std::filesystem::remove_all(folder_);
+}
+
+std::vector<std::string> EtcdServers::addresses() const {
+  std::vector<std::string> all;
+  for (const One& server : servers_)
+    all.push_back(fmt::format("127.0.0.1:{}", server.client_port));
+  return all;
+}
+
+void EtcdServers::start(std::size_t number) {
+  One& server = servers_[number];
+  std::string cluster;
+  for (std::size_t i = 0; i < servers_.size(); ++i)
+    cluster +=
+        fmt::format("{}n{}=http://127.0.0.1:{}", i == 0 ? "" : ",", i, servers_[i].peer_port);
+  const std::string client = fmt::format("http://127.0.0.1:{}", server.client_port);
+  const std::string peer = fmt::format("http://127.0.0.1:{}", server.peer_port);
+  const std::string command = fmt::format(
+      "exec etcd --name n{0} --data-dir '{1}/n{0}' --listen-client-urls {2} "
+      "--advertise-client-urls "
+      "{2} --listen-peer-urls {3} --initial-advertise-peer-urls {3} --initial-cluster {4} "
+      "--heartbeat-interval 100 --election-timeout 500 >>'{1}/n{0}.log' 2>&1",
+      number, folder_.string(), client, peer, cluster);
+  server.process = ::fork();
+  RKV_CHECK(server.process >= 0, "no process for etcd");
+  if (server.process != 0) return;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves no etcd behind
+  ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+  ::_exit(127);
+}
+
+void EtcdServers::wait_for(std::size_t number) const {
+  const std::string command = fmt::format(
+      "ETCDCTL_API=3 etcdctl --endpoints=127.0.0.1:{} --command-timeout=1s endpoint health "
+      ">/dev/null 2>&1",
+      servers_[number].client_port);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (std::system(command.c_str()) != 0) {
+    RKV_CHECK(std::chrono::steady_clock::now() < end,
+              "etcd does not start: is etcd-server installed?");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+void EtcdServers::kill(std::size_t number) {
+  One& server = servers_[number];
+  if (server.process <= 0) return;
+  ::kill(server.process, SIGKILL);
+  ::waitpid(server.process, nullptr, 0);
+  server.process = -1;
+}
+
+void EtcdServers::pause(std::size_t number) {
+  ::kill(servers_[number].process, SIGSTOP);
+}
+
+void EtcdServers::resume(std::size_t number) {
+  ::kill(servers_[number].process, SIGCONT);
+}
+
+void EtcdServers::control(const std::string& arguments) const {
+  const std::string command = fmt::format("ETCDCTL_API=3 etcdctl --endpoints={} {} >/dev/null",
+                                          addresses().front(), arguments);
+  RKV_CHECK(std::system(command.c_str()) == 0, "etcdctl failed");
+}
+
+}  // namespace rkv::server

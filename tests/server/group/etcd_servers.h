@@ -1,0 +1,44 @@
+// EtcdServers: etcd processes on free ports of this host, for tests. Their data is in a new folder,
+// which is removed at the end.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace rkv::server {
+
+class EtcdServers {
+ public:
+  // Starts `count` servers of one cluster and waits until all of them answer. Aborts if they do
+  // not.
+  explicit EtcdServers(std::size_t count);
+  ~EtcdServers();  // kills what runs
+  EtcdServers(const EtcdServers&) = delete;
+  EtcdServers& operator=(const EtcdServers&) = delete;
+
+  // HOST:PORT of each server, for clients.
+  std::vector<std::string> addresses() const;
+  void start(std::size_t number);   // again, after kill()
+  void kill(std::size_t number);    // and waits for its end
+  void pause(std::size_t number);   // SIGSTOP
+  void resume(std::size_t number);  // SIGCONT
+  // Runs etcdctl with these arguments at the first server; aborts if it fails.
+  void control(const std::string& arguments) const;
+
+ private:
+  struct One {
+    int client_port = 0;
+    int peer_port = 0;
+    pid_t process = -1;
+  };
+  void wait_for(std::size_t number) const;
+
+  std::filesystem::path folder_;
+  std::vector<One> servers_;
+};
+
+}  // namespace rkv::server
