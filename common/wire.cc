@@ -1,7 +1,9 @@
 #include "common/wire.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <string_view>
 
 #include "common/check.h"
 #include "common/pack.h"
@@ -27,18 +29,65 @@ Status check_reserved(Bytes bytes, std::size_t from, std::size_t length) {
   return {};
 }
 
-constexpr const char* kNoServer =
-    "the peer does not speak rkv: check that the address and port are a kvserver's";
-constexpr const char* kNoClient = "the client's data is not an rkv connection request";
+// An error's text must be static, so there is a sentence for each version that a peer may speak.
+using Sentence = std::array<char, 128>;
+constexpr std::size_t kVersionSentences = 100;
+
+constexpr Sentence version_sentence(std::string_view peer, std::string_view here,
+                                    std::size_t version) {
+  Sentence sentence{};
+  std::size_t at = 0;
+  const auto add = [&](std::string_view text) {
+    for (const char c : text)
+      sentence.at(at++) = c;
+  };
+  const auto add_number = [&](std::size_t number) {
+    if (number >= 10) sentence.at(at++) = static_cast<char>('0' + number / 10);
+    sentence.at(at++) = static_cast<char>('0' + number % 10);
+  };
+  add(peer);
+  if (version + 1 < kVersionSentences) {
+    add(" speaks version ");
+    add_number(version);
+  } else {
+    add(" speaks an unknown version");
+  }
+  add(" of the wire format, and ");
+  add(here);
+  add(" version ");
+  add_number(kWireVersion);
+  add(": install the same rkv on both sides");
+  return sentence;
+}
+
+constexpr std::array<Sentence, kVersionSentences> version_sentences(std::string_view peer,
+                                                                    std::string_view here) {
+  std::array<Sentence, kVersionSentences> all{};
+  for (std::size_t version = 0; version < all.size(); ++version)
+    all[version] = version_sentence(peer, here, version);
+  return all;
+}
+
+// What a peer is called when it does not speak this protocol, or another version of it.
+struct PeerTexts {
+  const char* stranger;
+  std::array<Sentence, kVersionSentences> other_version;
+};
+constexpr PeerTexts kServer = {
+    .stranger = "the peer does not speak rkv: check that the address and port are a kvserver's",
+    .other_version = version_sentences("the server", "this client")};
+constexpr PeerTexts kClient = {.stranger = "the client's data is not an rkv connection request",
+                               .other_version = version_sentences("the client", "this server")};
 
 // Checks the preamble. A later version may be longer than `least`, never shorter.
-Status check_preamble(Bytes bytes, std::size_t least, const char* stranger = kNoServer) {
+Status check_preamble(Bytes bytes, std::size_t least, const PeerTexts& texts = kServer) {
   if (bytes.size() < 8 || load_le<std::uint32_t>(bytes.data()) != kWireMagic) {
-    return fail(Code::kCorrupt, stranger);
+    return fail(Code::kCorrupt, texts.stranger);
   }
-  if (load_le<std::uint16_t>(bytes.data() + 4) != kWireVersion) {
+  const std::size_t version = load_le<std::uint16_t>(bytes.data() + 4);
+  if (version != kWireVersion) {
     return fail(Code::kVersionMismatch,
-                "the peer speaks another version of rkv: install the same version on both sides");
+                texts.other_version[std::min(version, kVersionSentences - 1)].data());
   }
   const std::size_t length = load_le<std::uint16_t>(bytes.data() + 6);
   if (length < least || length > bytes.size()) {
@@ -116,7 +165,7 @@ std::size_t encode(const ConnectRequest& request, MutableBytes out) {
 }
 
 Result<ConnectRequest> decode_connect_request(Bytes bytes) {
-  RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectRequestBytes, kNoClient));
+  RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectRequestBytes, kClient));
   ConnectRequest request{.credits_wanted = load_le<std::uint16_t>(bytes.data() + 8),
                          .session_to_resume = load_le<std::uint64_t>(bytes.data() + 16),
                          .client_nonce = load_le<std::uint64_t>(bytes.data() + 24)};

@@ -411,6 +411,42 @@ TEST(ConnectData, StrangersAndOtherVersionsAreToldApart) {
   EXPECT_EQ(decode_connect_request(Bytes(bytes).first(7)).error().code, Code::kCorrupt);
 }
 
+// What each side says of the other, whichever is the newer one.
+TEST(ConnectData, BothVersionsAreNamed) {
+  const auto said_by_server = [](std::uint16_t version) -> std::string {
+    std::vector<std::byte> bytes(kConnectRequestBytes);
+    encode(ConnectRequest{.name = "a"}, bytes);
+    store_le(bytes.data() + 4, version);
+    return decode_connect_request(bytes).error().text;
+  };
+  const std::string ours = std::to_string(kWireVersion);
+  const std::string rest = " of the wire format, and this server version " + ours +
+                           ": install the same rkv on both sides";
+  EXPECT_EQ(said_by_server(kWireVersion - 1),
+            "the client speaks version " + std::to_string(kWireVersion - 1) + rest);
+  EXPECT_EQ(said_by_server(kWireVersion + 1),
+            "the client speaks version " + std::to_string(kWireVersion + 1) + rest);
+  EXPECT_EQ(said_by_server(98), "the client speaks version 98" + rest);
+  EXPECT_EQ(said_by_server(99), "the client speaks an unknown version" + rest);
+  EXPECT_EQ(said_by_server(0xFFFF), "the client speaks an unknown version" + rest);
+  EXPECT_LE(said_by_server(0xFFFF).size(), kConnectRejectMaxBytes - 12) << "it is not cut";
+
+  std::vector<std::byte> accept(kConnectAcceptMaxBytes);
+  encode(ConnectAccept{.epoch = 1, .session = 2, .credits = 3}, accept);
+  std::vector<std::byte> reject(kConnectRejectMaxBytes);
+  encode(ConnectReject{.code = Code::kBusy, .text = "full"}, reject);
+  for (const std::uint16_t version :
+       {std::uint16_t{kWireVersion - 1}, std::uint16_t{kWireVersion + 1}}) {
+    store_le(accept.data() + 4, version);
+    store_le(reject.data() + 4, version);
+    const std::string sentence = "the server speaks version " + std::to_string(version) +
+                                 " of the wire format, and this client version " + ours +
+                                 ": install the same rkv on both sides";
+    EXPECT_EQ(decode_connect_accept(accept).error().text, sentence);
+    EXPECT_EQ(decode_connect_reject(reject).error().text, sentence);
+  }
+}
+
 TEST(ConnectData, RejectCarriesASentenceCutToFit) {
   std::vector<std::byte> bytes(kConnectRejectMaxBytes);
   const std::string text(300, 'x');

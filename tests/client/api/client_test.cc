@@ -168,6 +168,15 @@ TEST_F(ClientTest, AnotherVersionAndStrangersAreTold) {
   fail_connects(Code::kRejected, 1);
   EXPECT_EQ(connect().error().code, Code::kVersionMismatch);
 
+  store_le<std::uint16_t>(server_.reject.data() + 4, kWireVersion + 1);  // a newer server's
+  fail_connects(Code::kRejected, 1);
+  const auto newer = connect();
+  EXPECT_EQ(newer.error().code, Code::kVersionMismatch);
+  EXPECT_EQ(to_string(newer.error()),
+            "the server speaks version " + std::to_string(kWireVersion + 1) +
+                " of the wire format, and this client version " + std::to_string(kWireVersion) +
+                ": install the same rkv on both sides");
+
   server_.reject.assign(20, std::byte{'?'});
   fail_connects(Code::kRejected, 1);
   EXPECT_EQ(connect().error().code, Code::kCorrupt);
