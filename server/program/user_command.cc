@@ -24,18 +24,21 @@ namespace {
 
 constexpr const char* kHelp =
     R"(usage: kvserver user add NAME --role ROLE [--users FILE] [--secret-file FILE]
+       kvserver user remove NAME --users FILE
 
-Draws a secret for a new user, and adds the user's line to the users file of a server.
+add draws a secret for a new user, and adds the user's line to the users file of a server. remove
+removes the line.
 
       --role ROLE         read: get and scan; write: also everything that changes keys;
-                          admin: also stats and backups
+                          admin: also stats, backups and the revocation of users
       --users FILE        the server's users file, created if it is missing; unset: print the line
       --secret-file FILE  file to create for the secret; unset: print the secret
 
 NAME has 1 to 64 letters, digits, '.', '_' and '-'. The secret is a random number of 256 bits, so
 it cannot be found by trying. The users file does not hold it: keep the secret file, or add the
 user again under another name. Without either file the secret is printed first, then the line.
-A running server reads its users file again on SIGHUP.
+A running server reads its users file again on SIGHUP, and ends the sessions of users that it does
+not find there.
 )";
 
 template <class T>
@@ -85,6 +88,11 @@ OrSentence<Wanted> parse(const std::vector<std::string>& arguments) {
     }
   }
   if (wanted.name.empty()) return std::unexpected("the name is missing: see kvserver user --help");
+  if (arguments.front() == "remove") {
+    if (wanted.users.empty()) return std::unexpected("--users is missing: give the users file");
+    if (!wanted.role && wanted.secret_file.empty()) return wanted;
+    return std::unexpected("remove takes only a name and --users: see kvserver user --help");
+  }
   if (!wanted.role) {
     return std::unexpected("--role is missing: give --role read, --role write or --role admin");
   }
@@ -159,40 +167,88 @@ std::optional<std::string> resolve_files(Wanted& wanted) {
   return fmt::format("--users and --secret-file are both {}: give two files", shown(wanted.users));
 }
 
+// The text of the users file; none if it is missing and may be. Gives its owner to the new file, so
+// that a server that is not root can still read it.
+OrSentence<std::string> read_users(const std::string& path, bool may_be_missing,
+                                   const NewFile& next) {
+  std::string problem;
+  FileOwner owner;
+  auto read = read_private_file(path, Users::kLongestFile, &problem, &owner);
+  if (!read && read.error().sys_errno == ENOENT && may_be_missing) return std::string();
+  if (!read) return std::unexpected(problem);
+  if (::fchown(next.fd(), owner.user, owner.group) != 0) {
+    return std::unexpected(cannot("give its owner to the new", path, errno));
+  }
+  return std::move(*read);
+}
+
 // The text of the users file with the new line, or a sentence.
 OrSentence<std::string> with_user(const std::string& path, const User& user, const NewFile& next) {
+  auto text = read_users(path, true, next);
+  if (!text) return text;
+  if (!text->empty() && !text->ends_with('\n')) *text += '\n';
+  *text += Users::line_of(user) + '\n';
   std::string problem;
-  std::string text;
-  FileOwner owner;
-  if (auto read = read_private_file(path, Users::kLongestFile, &problem, &owner)) {
-    text = std::move(*read);
-    // The file stays its owner's, so that a server that is not root can still read it.
-    if (::fchown(next.fd(), owner.user, owner.group) != 0) {
-      return std::unexpected(cannot("give its owner to the new", path, errno));
-    }
-    if (!text.empty() && !text.ends_with('\n')) text += '\n';
-  } else if (read.error().sys_errno != ENOENT) {
-    return std::unexpected(problem);
-  }
-  text += Users::line_of(user) + '\n';
-  if (!Users::parse(text, path, &problem)) return std::unexpected(problem);
+  if (!Users::parse(*text, path, &problem)) return std::unexpected(problem);
   return text;
 }
 
-// Writes a file beside the users file and renames it. Its name is fixed, so that two commands
-// cannot both do this and lose a user.
+// The text of the users file without the user's line. All other lines stay as they are.
+OrSentence<std::string> without_user(const std::string& path, const std::string& name,
+                                     const NewFile& next) {
+  const auto text = read_users(path, false, next);
+  if (!text) return std::unexpected(text.error());
+  std::string problem;
+  if (!Users::parse(*text, path, &problem)) return std::unexpected(problem);
+  std::string rest;
+  for (std::size_t at = 0; at < text->size();) {
+    const std::size_t end = std::min(text->find('\n', at), text->size() - 1) + 1;
+    const std::string line = text->substr(at, end - at);
+    at = end;
+    const std::size_t first = std::min(line.find_first_not_of(" \t\r"), line.size());
+    const std::size_t length = std::min(line.find_first_of(" \t\r\n", first), line.size()) - first;
+    if (line.compare(first, length, name) != 0) rest += line;
+  }
+  if (rest.size() == text->size()) {
+    return std::unexpected(fmt::format("{} has no user {}", shown(path), name));
+  }
+  return rest;
+}
+
+// A file beside the users file, to be renamed to it. Its name is fixed, so that two commands cannot
+// both do this and lose a user.
+std::string next_of(const std::string& users) {
+  return users + ".new";
+}
+
+std::optional<std::string> begin_next(std::optional<NewFile>& next, const std::string& users) {
+  const std::string path = next_of(users);
+  if (next.emplace(path).error() == EEXIST) {
+    return fmt::format("{} exists: is another kvserver user at work? Otherwise remove it",
+                       shown(path));
+  }
+  if (next->error() != 0) return cannot("create", path, next->error());
+  return std::nullopt;
+}
+
+std::optional<std::string> replace_users(NewFile& next, const std::string& users,
+                                         std::string_view text) {
+  int error = next.write_synced(text);
+  if (error == 0 && ::rename(next_of(users).c_str(), users.c_str()) != 0) error = errno;
+  if (error != 0) return cannot("write", users, error);
+  next.keep();
+  // The rename has happened: if it cannot be synced, the change may be gone after a crash.
+  (void)sync_directory(directory_of(users));
+  return std::nullopt;
+}
+
 std::optional<std::string> write_files(const Wanted& wanted, const User& user,
                                        const std::string& secret) {
   std::optional<NewFile> kept_secret;
   std::optional<NewFile> next;
-  const std::string next_path = wanted.users + ".new";
   std::string text;
   if (!wanted.users.empty()) {
-    if (next.emplace(next_path).error() == EEXIST) {
-      return fmt::format("{} exists: is another kvserver user add at work? Otherwise remove it",
-                         shown(next_path));
-    }
-    if (next->error() != 0) return cannot("create", next_path, next->error());
+    if (auto problem = begin_next(next, wanted.users)) return problem;
     auto made = with_user(wanted.users, user, *next);
     if (!made) return std::move(made).error();
     text = std::move(*made);
@@ -205,15 +261,21 @@ std::optional<std::string> write_files(const Wanted& wanted, const User& user,
     if (error != 0) return cannot("create", wanted.secret_file, error);
   }
   if (next) {
-    int error = next->write_synced(text);
-    if (error == 0 && ::rename(next_path.c_str(), wanted.users.c_str()) != 0) error = errno;
-    if (error != 0) return cannot("write", wanted.users, error);
-    next->keep();
-    // The rename has happened: if it cannot be synced, the user may be gone after a crash.
-    (void)sync_directory(directory_of(wanted.users));
+    if (auto problem = replace_users(*next, wanted.users, text)) return problem;
   }
   if (kept_secret) kept_secret->keep();
   return std::nullopt;
+}
+
+UserCommand remove_user(const Wanted& wanted) {
+  std::optional<NewFile> next;
+  auto problem = begin_next(next, wanted.users);
+  if (problem) return failed(kExitOther, std::move(*problem));
+  const auto text = without_user(wanted.users, wanted.name, *next);
+  if (!text) return failed(kExitOther, text.error());
+  problem = replace_users(*next, wanted.users, *text);
+  if (problem) return failed(kExitOther, std::move(*problem));
+  return {};
 }
 
 }  // namespace
@@ -222,12 +284,14 @@ UserCommand run_user_command(const std::vector<std::string>& arguments) {
   const bool asks_help = std::ranges::any_of(
       arguments, [](const std::string& one) { return one == "--help" || one == "-h"; });
   if (asks_help) return {.exit_code = kExitClean, .out = kHelp, .error = {}};
-  if (arguments.empty() || arguments.front() != "add") {
-    return failed(kExitUsage, "user needs the word add after it: see kvserver user --help");
+  if (arguments.empty() || (arguments.front() != "add" && arguments.front() != "remove")) {
+    return failed(kExitUsage,
+                  "user needs the word add or remove after it: see kvserver user --help");
   }
   auto wanted = parse(arguments);
   if (!wanted) return failed(kExitUsage, wanted.error());
   if (auto problem = resolve_files(*wanted)) return failed(kExitUsage, std::move(*problem));
+  if (arguments.front() == "remove") return remove_user(*wanted);
   const Secret secret = Secret::draw();
   const User user{
       .name = wanted->name, .role = *wanted->role, .keys = ClientKeys::of(secret).stored};

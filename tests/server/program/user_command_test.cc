@@ -178,6 +178,37 @@ TEST_F(UserCommandTest, TwoAtOnceAreRefused) {
   EXPECT_FALSE(std::filesystem::exists(secret_));
 }
 
+TEST_F(UserCommandTest, RemovesOneLineAndNothingElse) {
+  for (const char* const name : {"anna", "ann", "bob"})
+    ASSERT_EQ(add({name, "--role", "read", "--users", users_}).exit_code, kExitClean);
+  const auto lines = lines_of(testing::read_file(users_));
+  ASSERT_THAT(lines, SizeIs(3));
+  const std::string head = "# anna is on leave\n\n";
+  testing::write_file(users_, head + "  " + lines[0] + "\n" + lines[1] + "\n" + lines[2]);
+  const auto remove = [&](const std::string& name) {
+    return run_user_command({"remove", name, "--users", users_});
+  };
+  const auto done = remove("anna");
+  EXPECT_EQ(done.exit_code, kExitClean) << done.error;
+  EXPECT_EQ(testing::read_file(users_), head + lines[1] + "\n" + lines[2]);
+  EXPECT_EQ(mode_of(users_), 0600U);
+  EXPECT_EQ(remove("bob").exit_code, kExitClean) << "the last line, which has no end";
+  EXPECT_EQ(testing::read_file(users_), head + lines[1] + "\n");
+}
+
+TEST_F(UserCommandTest, WhatCannotBeRemovedChangesNothing) {
+  ASSERT_EQ(add({"anna", "--role", "read", "--users", users_}).exit_code, kExitClean);
+  const std::string before = all_of(directory_.path());
+  const auto refused = [&](const std::string& name, const std::string& users) {
+    const auto done = run_user_command({"remove", name, "--users", users});
+    EXPECT_EQ(done.exit_code, kExitOther);
+    EXPECT_EQ(all_of(directory_.path()), before);
+    return done.error;
+  };
+  EXPECT_THAT(refused("bob", users_), HasSubstr("has no user bob"));
+  EXPECT_THAT(refused("anna", directory_.path() + "/absent"), HasSubstr("No such file"));
+}
+
 TEST_F(UserCommandTest, WrongWordsAreNamed) {
   const auto wrong = [](const std::vector<std::string>& arguments) {
     const auto done = run_user_command(arguments);
@@ -186,7 +217,13 @@ TEST_F(UserCommandTest, WrongWordsAreNamed) {
     return done.error;
   };
   EXPECT_THAT(wrong({}), HasSubstr("add"));
-  EXPECT_THAT(wrong({"remove", "anna"}), HasSubstr("add"));
+  EXPECT_THAT(wrong({"rename", "anna"}), HasSubstr("add or remove"));
+  EXPECT_THAT(wrong({"remove"}), HasSubstr("name is missing"));
+  EXPECT_THAT(wrong({"remove", "anna"}), HasSubstr("--users is missing"));
+  EXPECT_THAT(wrong({"remove", "anna", "--users", "f", "--role", "read"}),
+              HasSubstr("only a name"));
+  EXPECT_THAT(wrong({"remove", "anna", "--users", "f", "--secret-file", "s"}),
+              HasSubstr("only a name"));
   EXPECT_THAT(wrong({"add"}), HasSubstr("name is missing"));
   EXPECT_THAT(wrong({"add", "anna"}), HasSubstr("--role is missing"));
   EXPECT_THAT(wrong({"add", "anna", "--role"}), HasSubstr("--role"));
