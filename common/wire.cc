@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "common/auth/proof.h"
 #include "common/check.h"
 #include "common/pack.h"
 #include "common/scan.h"
@@ -365,6 +366,11 @@ Status check_value(const Request& request) {
     }
     case Opcode::kPack:
       return PackReader(request.value).check();
+    case Opcode::kRevoke:
+      if (is_user_name(as_text(request.value))) return {};
+      return fail(Code::kInvalidArgument,
+                  "a user's name must have 1 to 64 letters, digits, '.', '_' and '-', and begin "
+                  "with a letter, digit or '_'");
     default:
       return {};
   }
@@ -491,6 +497,10 @@ Status check_response(const Response& response) {
   if (response.code == 0 && response.opcode == Opcode::kOpenCounter &&
       response.value.size() != kCellAnswerBytes) {
     return fail(Code::kCorrupt, "the server's answer does not say where the counter is");
+  }
+  if (response.code == 0 && response.opcode == Opcode::kRevoke &&
+      response.value.size() != kRevokeAnswerBytes) {
+    return fail(Code::kCorrupt, "the server's answer does not say how many sessions were ended");
   }
   if ((response.flags & Response::kByRead) != 0 && (!is_get || response.slot.empty())) {
     return fail(Code::kCorrupt, "the server's answer does not say where the value is");

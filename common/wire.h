@@ -108,8 +108,10 @@ enum class Opcode : std::uint8_t {
   kScan = 12,  // a ScanQuery (scan.h) -> version: every write up to it is seen; value: a page
   kLong = 13,  // a MessageSource: where the request itself is -> the response to that request
   kPack = 14,  // operations (pack.h) -> value: their results
+  // 15 is not used.
+  kRevoke = 16,  // a user's name -> value: how many of its sessions were ended, 8 bytes
 };
-inline constexpr Opcode kLastOpcode = Opcode::kPack;
+inline constexpr Opcode kLastOpcode = Opcode::kRevoke;
 // A backup's name: letters, digits, '.', '_' and '-'; the first character is neither '.' nor '-'.
 // It becomes a file name on the server's host, so no other characters are allowed.
 inline constexpr std::size_t kMaxBackupNameBytes = 128;
@@ -117,6 +119,7 @@ bool is_backup_name(std::string_view name);
 // In place of a cell: the counter has none and is changed by requests.
 inline constexpr std::uint64_t kNoCell = ~std::uint64_t{0};
 inline constexpr std::size_t kCellAnswerBytes = 8;
+inline constexpr std::size_t kRevokeAnswerBytes = 8;
 inline constexpr std::size_t kMaxUsedHashes = 64;  // in a kGet
 // Precondition on the key of a write. If it does not hold, the write is answered with kConflict.
 enum class Condition : std::uint8_t {
@@ -232,6 +235,8 @@ constexpr OpcodeTraits describe(Opcode opcode) {
       return row("long", Role::kRead, kMessageSourceBytes, kNamesMemory);
     case Opcode::kPack:
       return row("pack", Role::kRead, kAny, kDurability | kMayChange);
+    case Opcode::kRevoke:
+      return row("revoke", Role::kAdmin, kAny, kMayChange);
   }
   return {};
 }
@@ -248,7 +253,7 @@ static_assert(describe(static_cast<Opcode>(kOpcodes)).name == std::string_view("
 }  // namespace wire_detail
 
 constexpr bool is_known(Opcode opcode) {
-  return opcode >= Opcode::kGet && opcode <= kLastOpcode;
+  return opcode >= Opcode::kGet && opcode <= kLastOpcode && opcode != static_cast<Opcode>(15);
 }
 // Accepts any byte of a peer: an opcode that is not known has the name "unknown" and takes nothing.
 constexpr const OpcodeTraits& traits_of(Opcode opcode) {
@@ -273,7 +278,7 @@ struct Request {
   Bytes key{};
   // kPut: the value. kGet: hashes of used keys. kPutLarge: a ValueSource. kAdd: 8 bytes. kSwap: 8
   // bytes expected, 8 desired. kOpenCounter: 1 byte. kBackup: the name. kScan: a ScanQuery. kLong:
-  // a MessageSource. kPack: what PackWriter writes.
+  // a MessageSource. kPack: what PackWriter writes. kRevoke: the user's name.
   Bytes value{};
 };
 inline constexpr std::uint64_t kBeginByModulus = std::uint64_t{1} << 48;

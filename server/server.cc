@@ -126,7 +126,12 @@ std::optional<Failure> Server::load_users() {
   auto users = Users::load(options_.users, &problem);
   if (!users) return Failure{exit_code_of_users(users.error()), problem};
   warn_if_empty(**users, options_.users);
-  authentication_ = std::make_shared<Authentication>(std::move(*users));
+  authentication_ = std::make_shared<Authentication>(*users);
+  revocations_ = std::make_unique<Revocations>(
+      *users, authentication_,
+      [this](const std::shared_ptr<const Users>& left, std::string_view user) {
+        return endpoints_->end_revoked(left, user);
+      });
   return std::nullopt;
 }
 
@@ -139,10 +144,15 @@ void Server::read_users_again() {
               problem);
     return;
   }
-  endpoints_->end_revoked(*users);  // first: see Authentication::replace()
-  authentication_->replace(*users);
+  const std::vector<std::string> kept_out = revocations_->replace(*users);
   log_info(EventName("users_read"), "the users were read again: {} in {}", (*users)->count(),
            options_.users);
+  for (const std::string& name : kept_out) {
+    log_warn(EventName("user_kept_out"),
+             "user \"{}\" was revoked and stays out, although {} still has its line: remove the "
+             "line, or it may connect after the next start",
+             field("user", name), options_.users);
+  }
   warn_if_empty(**users, options_.users);
 }
 
@@ -354,7 +364,8 @@ std::optional<Failure> Server::create_workers() {
                            .backups = backups_.get(),
                            .counter_flusher = counter_flusher_.get(),
                            .scans = scans_.get(),
-                           .disk_fetcher = disk_fetcher_.get()},
+                           .disk_fetcher = disk_fetcher_.get(),
+                           .revocations = revocations_.get()},
                           each);
   };
   if (const Status created = endpoints_->create_workers(threads, make); !created) {

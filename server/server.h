@@ -37,6 +37,7 @@
 #include "common/clock.h"
 #include "rdma/choose.h"
 #include "server/admission/authentication.h"
+#include "server/admission/revocations.h"
 #include "server/background/backups.h"
 #include "server/background/counter_flusher.h"
 #include "server/background/disk_fetcher.h"
@@ -113,6 +114,7 @@ class Server {
 
   // In order of creation; destroyed in reverse order.
   std::shared_ptr<Authentication> authentication_;  // nullptr: no users
+  std::unique_ptr<Revocations> revocations_;        // likewise
   std::optional<LockFile> lock_;
   std::unique_ptr<StorageEngine> engine_;  // nullptr: memory only
   std::uint32_t boot_ = 0;

@@ -6,6 +6,7 @@
 #include "client/engine/multi_get.h"
 #include "client/engine/multi_put.h"
 #include "client/engine/page_reader.h"
+#include "common/auth/proof.h"
 
 namespace rkv {
 
@@ -93,6 +94,22 @@ Result<std::string> Client::server_stats(Timeout timeout) {
       engine_->requester.ask(bare(Opcode::kStats), engine_->connector.deadline(timeout));
   if (!reply) return std::unexpected(reply.error());
   return std::string(as_text(reply->response().value));
+}
+
+Result<std::uint64_t> Client::revoke_user(std::string_view name, Timeout timeout) {
+  if (!is_user_name(name)) {
+    return fail(Code::kInvalidArgument,
+                "a user's name has 1 to 64 letters, digits, '.', '_' and '-', and begins with a "
+                "letter, digit or '_'");
+  }
+  Request request = bare(Opcode::kRevoke);
+  request.value = as_bytes(name);
+  const auto reply = engine_->requester.ask(request, engine_->connector.deadline(timeout));
+  if (!reply && reply.error().code == Code::kNotFound) {
+    return fail(Code::kNotFound, "the server has no user of this name");
+  }
+  if (!reply) return std::unexpected(reply.error());
+  return load_le<std::uint64_t>(reply->response().value.data());
 }
 
 ClientStats& ClientStats::operator+=(const ClientStats& other) {

@@ -8,6 +8,7 @@
 #include "client/cli/many.h"
 #include "client/cli/output.h"
 #include "client/cli/text.h"
+#include "common/auth/proof.h"
 #include "common/bytes.h"
 #include "common/parse.h"
 
@@ -99,6 +100,16 @@ OrFailure<void> prepare_keys(Job& job) {
   if (!keys) return std::unexpected(keys.error());
   job.arguments = std::move(*keys);
   return {};
+}
+
+// The words are taken as typed.
+OrFailure<void> check_admin(const std::vector<std::string>& words) {
+  if (words.front() != "revoke") {
+    return failure(kUsage, fmt::format("admin has no command '{}'; the command is revoke NAME",
+                                       rkv::shown(words.front())));
+  }
+  if (is_user_name(words.back())) return {};
+  return failure(kUsage, fmt::format("'{}' is not the name of a user", rkv::shown(words.back())));
 }
 
 // Decodes prefix and bounds, which are in hex if keys are.
@@ -313,6 +324,9 @@ OrFailure<Job> prepare(Command command) {
       break;
     case Verb::kBackup:
       break;  // the name is taken as typed
+    case Verb::kAdmin:
+      ready = check_admin(job.command.arguments);
+      break;
     default:
       ready = prepare_arguments(job);
       break;
@@ -348,6 +362,8 @@ ExitCode run(Cluster& client, Job& job, bool interactive) {
       return run_flush(client, job, interactive);
     case Verb::kBackup:
       return run_backup(client, job);
+    case Verb::kAdmin:
+      return run_admin(client, job);
     case Verb::kStats:
       return run_stats(client, job);
     case Verb::kPing:

@@ -33,6 +33,7 @@ enum class Verb : std::uint8_t {
   kFlush,
   kBackup,
   kStats,
+  kAdmin,
   kPing,
   kDoctor,
 };

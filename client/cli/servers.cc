@@ -1,5 +1,6 @@
-// The verbs about servers and not about keys: flush, backup, stats, ping. Each of several servers
-// is asked. The failure of a server is reported with its address, and the others are still asked.
+// The verbs about servers and not about keys: flush, backup, stats, admin, ping. Each of several
+// servers is asked. The failure of a server is reported with its address, and the others are still
+// asked.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,11 +24,19 @@ std::vector<std::string> addresses(const Cluster& client) {
   return all;
 }
 
+// The sentence with which a server refused what it was asked, if it is the server that refused.
+std::string said_by(Cluster& client, std::size_t server, const Error& error) {
+  if (exit_code_of(error) == kNoServer || error.code == Code::kTimeout) return {};
+  const auto one = client.client_at(server);
+  if (!one || (*one)->last_refusal().empty()) return {};
+  return fmt::format(" (the server says: {})", (*one)->last_refusal());
+}
+
 // Reports the results of all servers: an object for a single server, otherwise an array under
 // "servers" with addresses and errors. Complains of errors and returns the highest exit code.
 // `doubt`: text to add if it is unknown whether the operation was done.
 template <class T, class Facts>
-ExitCode report_each(const Cluster& client, const std::vector<Result<T>>& results, const Job& job,
+ExitCode report_each(Cluster& client, const std::vector<Result<T>>& results, const Job& job,
                      bool interactive, Facts facts, const char* doubt = "") {
   const bool as_json = job.command.globals.json;
   const auto reported = [&](Error error) {
@@ -47,7 +56,7 @@ ExitCode report_each(const Cluster& client, const std::vector<Result<T>>& result
     std::string problem;
     if (!results[i]) {
       const auto [error, rest] = reported(results[i].error());
-      problem = to_string(error) + rest;
+      problem = to_string(error) + said_by(client, i, error) + rest;
     }
     Json object = results[i] ? facts(*results[i]) : Json{{"error", problem}};
     if (results.size() > 1) object["server"] = names[i];
@@ -150,6 +159,25 @@ ExitCode run_backup(Cluster& client, const Job& job) {
       client, made, job, false,
       [&](std::uint64_t version) { return Json{{"backup", name}, {"version", version}}; },
       "; the backup may exist, or may still be created");
+}
+
+// The only command is revoke, as prepare() has checked.
+ExitCode run_admin(Cluster& client, const Job& job) {
+  const std::string& user = job.command.arguments.back();
+  const auto revoked = client.revoke_user(user);
+  for (std::size_t i = 0; !job.command.globals.json && i < revoked.size(); ++i) {
+    if (!revoked[i]) continue;
+    const std::string server =
+        revoked.size() > 1 ? fmt::format("{}: ", addresses(client)[i]) : std::string();
+    print_raw(fmt::format(
+        "{}revoked {}, sessions ended: {}. Remove its line from the server's users file (kvserver "
+        "user remove {} --users FILE): otherwise it may connect after the server's next start\n",
+        server, user, *revoked[i], user));
+  }
+  return report_each(
+      client, revoked, job, false,
+      [&](std::uint64_t sessions) { return Json{{"revoked", user}, {"sessions_ended", sessions}}; },
+      "; the user may have been revoked: ask again");
 }
 
 ExitCode run_stats(Cluster& client, const Job& job) {

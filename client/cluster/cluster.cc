@@ -337,6 +337,11 @@ std::vector<Result<std::string>> Cluster::server_stats(Timeout timeout) {
       timeout, [](Client& one, Timeout part) { return one.server_stats(part); });
 }
 
+std::vector<Result<std::uint64_t>> Cluster::revoke_user(std::string_view name, Timeout timeout) {
+  return on_each<Result<std::uint64_t>>(
+      timeout, [&](Client& one, Timeout part) { return one.revoke_user(name, part); });
+}
+
 void Cluster::add_all(std::span<const CounterAddition> additions, Timeout timeout,
                       std::span<Result<Counter>> results) {
   std::vector<std::vector<std::size_t>> where(clients_.size());

@@ -90,6 +90,13 @@ std::shared_ptr<const User> Users::find(std::uint32_t number) const {
   return at == by_number_.end() ? nullptr : at->second;
 }
 
+std::shared_ptr<const Users> Users::without(std::string_view name) const {
+  auto others = std::make_shared<Users>(*this);
+  const auto at = others->by_number_.find(number_of_user(name));
+  if (at != others->by_number_.end() && at->second->name == name) others->by_number_.erase(at);
+  return others;
+}
+
 bool Users::has(const User& user) const {
   const auto found = find(number_of_user(user.name));
   return found != nullptr && *found == user;

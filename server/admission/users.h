@@ -44,6 +44,8 @@ class Users {
   std::shared_ptr<const User> find(std::uint32_t number) const;
   // Whether the user is here unchanged.
   bool has(const User& user) const;
+  // All of them but this one.
+  std::shared_ptr<const Users> without(std::string_view name) const;
   std::size_t count() const { return by_number_.size(); }
 
  private:

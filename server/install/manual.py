@@ -14,7 +14,7 @@ import sys
 
 ENTRY = re.compile(r"^ {1,6}(-\S.*?)(?: {2,}(\S.*))?$")  # "  -d, --device NAME   RDMA device"
 CONTINUED = re.compile(r"^ {10,}(\S.*)$")
-VERB = re.compile(r"^  ([a-z]+)((?: [A-Z\[.\]]+)*) {2,}(\S.*)$")  # "  put KEY VALUE   store a value"
+VERB = re.compile(r"^  ([a-z]+)((?: [A-Za-z\[.\]]+)*) {2,}(\S.*)$")  # "  put KEY VALUE   store a value"
 
 
 def help_of(*command):

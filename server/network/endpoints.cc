@@ -256,11 +256,21 @@ void Endpoints::end_workers() {
   }
 }
 
-void Endpoints::end_revoked(const std::shared_ptr<const Users>& users) {
+std::shared_ptr<Revocation> Endpoints::end_revoked(const std::shared_ptr<const Users>& users,
+                                                   std::string_view user) {
+  std::shared_ptr<Revocation> revocation;
+  if (!user.empty()) {
+    std::size_t workers = 0;
+    for (const Endpoint& network : endpoints_)
+      workers += network.workers.size();
+    revocation = std::make_shared<Revocation>(user, static_cast<std::uint32_t>(workers),
+                                              [this] { wake_workers(); });
+  }
   for (const Endpoint& network : endpoints_) {
     for (const auto& worker : network.workers)
-      worker->sessions().end_revoked(users);
+      worker->sessions().end_revoked(users, revocation);
   }
+  return revocation;
 }
 
 void Endpoints::wake_workers() {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -61,8 +62,10 @@ class Endpoints {
   // words and the cells. REQUIRES: stopped.
   void end_workers();
 
-  // SessionTable::end_revoked() of every worker.
-  void end_revoked(const std::shared_ptr<const Users>& users);
+  // SessionTable::end_revoked() of every worker. `user`: whose revocation the workers report to,
+  // and which is returned; "": none.
+  std::shared_ptr<Revocation> end_revoked(const std::shared_ptr<const Users>& users,
+                                          std::string_view user);
   void wake_workers();                // that have answers waiting
   std::size_t message_bytes() const;  // of all workers' message buffers
   std::vector<WorkerFacts> workers() const;

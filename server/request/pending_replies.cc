@@ -12,6 +12,7 @@ using AwaitMark = RequestHandler::AwaitMark;
 using AwaitBackup = RequestHandler::AwaitBackup;
 using AwaitSweep = RequestHandler::AwaitSweep;
 using AwaitPage = RequestHandler::AwaitPage;
+using AwaitRevocation = RequestHandler::AwaitRevocation;
 
 PendingReplies::PendingReplies(Parts parts, std::size_t capacity) : parts_(std::move(parts)) {
   held_.reserve(capacity);
@@ -65,6 +66,8 @@ bool PendingReplies::is_over(const Held& held, bool disk_failed) const {
   if (const auto* const backup = std::get_if<AwaitBackup>(&*held.awaited))
     return backup->backup->done();
   if (const auto* const page = std::get_if<AwaitPage>(&*held.awaited)) return page->page->done();
+  if (const auto* const revocation = std::get_if<AwaitRevocation>(&*held.awaited))
+    return revocation->revocation->done();
   return false;  // a sweep: continue_after_sweep() replaces it
 }
 
@@ -75,6 +78,12 @@ Response PendingReplies::answer_to(Held& held) const {
     return RequestHandler::backed_up(held.response, *backup->backup);
   if (const auto* const page = std::get_if<AwaitPage>(&*held.awaited))
     return parts_.handler.scanned(held.response, *page->page);
+  if (const auto* const revocation = std::get_if<AwaitRevocation>(&*held.awaited)) {
+    store_le(held.number.data(), revocation->revocation->sessions());
+    Response response = held.response;
+    response.value = Bytes(held.number).first(kRevokeAnswerBytes);
+    return response;
+  }
   const auto& mark = std::get<AwaitMark>(*held.awaited);
   if (!parts_.handler.is_reached(mark.level, mark.through)) {
     return parts_.handler.disk_failed(held.response);

@@ -150,6 +150,9 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
       return read_request(request);
     case Opcode::kPack:
       return pack(request);
+    case Opcode::kRevoke:
+      return {.response = {.opcode = Opcode::kRevoke, .sequence = request.sequence},
+              .next = RevokeUser{as_text(request.value)}};
   }
   return {.next = Disconnect{}, .malformed = true};  // unreachable: the decoder checks opcodes
 }

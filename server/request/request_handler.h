@@ -11,11 +11,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "common/pack.h"
 #include "common/wire.h"
+#include "server/admission/revocations.h"
 #include "server/background/backups.h"
 #include "server/background/counter_flusher.h"
 #include "server/background/scans.h"
@@ -59,10 +61,19 @@ class RequestHandler {
     ValueSource source;
     LargePut large;
   };
+  // Shut this user out (Revocations). The handler does not know which user asks.
+  struct RevokeUser {
+    std::string_view name;  // lies in the message
+  };
+  // Send revoked() as soon as `revocation` is done.
+  struct AwaitRevocation {
+    std::shared_ptr<const Revocation> revocation;
+  };
   struct Disconnect {};  // the message is not even a header: no answer is possible
   // What an answer that is held back awaits.
-  using Awaited = std::variant<AwaitMark, AwaitBackup, AwaitSweep, AwaitPage>;
-  using Next = std::variant<Reply, Awaited, AwaitLoad, ReadRequest, FetchValue, Disconnect>;
+  using Awaited = std::variant<AwaitMark, AwaitBackup, AwaitSweep, AwaitPage, AwaitRevocation>;
+  using Next =
+      std::variant<Reply, Awaited, AwaitLoad, ReadRequest, FetchValue, RevokeUser, Disconnect>;
   // What has become of an operation of a pack that a pack may have and that was begun.
   struct Outcome {
     Opcode opcode;

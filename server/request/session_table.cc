@@ -64,10 +64,12 @@ void SessionTable::give_up(std::uint64_t session) {
   notify_worker();
 }
 
-void SessionTable::end_revoked(std::shared_ptr<const Users> users) {
+void SessionTable::end_revoked(std::shared_ptr<const Users> users,
+                               std::shared_ptr<Revocation> revocation) {
   {
     const MutexLock lock(mutex_);
     received_.users = std::move(users);
+    if (revocation != nullptr) received_.revocations.push_back(std::move(revocation));
   }
   notify_worker();
 }
@@ -85,8 +87,7 @@ std::vector<rdma::Completion> SessionTable::collect_mail() {
   }
   if (mail.users != nullptr) {
     users_ = std::move(mail.users);  // arrivals may be of users of before
-    for (const auto& session : sessions_)
-      if (is_revoked(*session)) drop(*session, DropReason::kRevoked);
+    drop_revoked(mail.revocations);
   }
   for (NewClient& arrival : mail.arrivals)
     admit(std::move(arrival));
@@ -100,6 +101,19 @@ std::vector<rdma::Completion> SessionTable::collect_mail() {
     ended_.notify_all();
   }
   return std::exchange(early_, {});
+}
+
+// REVOKE-1: a worker reports after it has ended its sessions.
+void SessionTable::drop_revoked(std::span<const std::shared_ptr<Revocation>> revocations) {
+  std::vector<std::uint64_t> counts(revocations.size());
+  for (const auto& session : sessions_) {
+    if (session->ending || !is_revoked(*session)) continue;
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      counts[i] += revocations[i]->user() == session->user->name ? 1 : 0;
+    drop(*session, DropReason::kRevoked);
+  }
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    revocations[i]->ended(counts[i]);
 }
 
 void SessionTable::admit(NewClient arrival) {

@@ -22,6 +22,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "rdma/transport/transport.h"
+#include "server/admission/revocations.h"
 #include "server/request/session.h"
 #include "server/request/worker_counters.h"
 
@@ -61,8 +62,9 @@ class SessionTable {
   void give_up(std::uint64_t session);
 
   // Ends the sessions of users that `users` does not have unchanged, and from now on each new
-  // session of such a user. Never blocks.
-  void end_revoked(std::shared_ptr<const Users> users);
+  // session of such a user. The worker reports to `revocation`, if there is one. Never blocks.
+  void end_revoked(std::shared_ptr<const Users> users,
+                   std::shared_ptr<Revocation> revocation = nullptr);
 
   bool has_mail() const { return mail_.load(std::memory_order_acquire); }
   // The clients with a place, connected or not.
@@ -97,6 +99,7 @@ class SessionTable {
   };
   void admit(NewClient arrival);
   bool is_revoked(const Session& session) const;
+  void drop_revoked(std::span<const std::shared_ptr<Revocation>> revocations);
   void end_old(const std::vector<OldSession>& to_end);
   void give_up_all(const std::vector<std::uint64_t>& ids);
   void notify_worker();
@@ -120,6 +123,7 @@ class SessionTable {
     std::vector<OldSession> to_end;
     std::vector<std::uint64_t> given_up;
     std::shared_ptr<const Users> users;
+    std::vector<std::shared_ptr<Revocation>> revocations;
   } received_ RKV_GUARDED_BY(mutex_);
   std::uint64_t ends_asked_ RKV_GUARDED_BY(mutex_) = 0;
 };

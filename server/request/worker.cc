@@ -64,6 +64,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageBu
       large_put_receiver_(handler_, kFetches),
       long_(std::move(long_requests)),
       disk_fetcher_(parts.disk_fetcher),
+      revocations_(parts.revocations),
       sessions_(options.clients, *queue_, parts.clock, counters_, parts.wait_until),
       replies_({.clock = parts.clock,
                 .handler = handler_,
@@ -334,8 +335,30 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
       sessions_.drop(session, std::nullopt);
     return Served::kFetching;
   }
+  if (std::holds_alternative<RequestHandler::RevokeUser>(answer.next)) {
+    revoke(request, std::move(answer));
+    return Served::kDone;
+  }
   on_malformed(session, DropReason::kMalformed);  // Disconnect
   return Served::kDone;
+}
+
+// REQUIRES: has_room_for_small(), and that the answer's next step is RevokeUser.
+void Worker::revoke(const ReceivedRequest& request, RequestHandler::Answer answer) {
+  if (revocations_ == nullptr) {
+    return refuse(request, {.code = Code::kUnsupported,
+                            .text = "the server has no users: start it with --users"});
+  }
+  const std::string_view name = std::get<RequestHandler::RevokeUser>(answer.next).name;
+  const User* const by = request.session->user.get();
+  auto revoked = revocations_->revoke(name, by == nullptr ? std::string_view() : by->name);
+  if (!revoked) return refuse(request, revoked.error());
+  log_warn(EventName("user_revoked"),
+           "user \"{}\" is revoked by \"{}\": remove its line from the users file, or it may "
+           "connect after the next start",
+           field("user", name), field("by", by == nullptr ? "" : by->name));
+  answer.next = RequestHandler::Awaited(RequestHandler::AwaitRevocation{std::move(*revoked)});
+  pending_.add(*request.session, answer, request.taken);
 }
 
 void Worker::on_malformed(Session& session, DropReason why) {

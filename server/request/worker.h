@@ -93,6 +93,7 @@ class Worker {
     CounterFlusher* counter_flusher = nullptr;           // nullptr: no counter is one-sided
     Scans* scans = nullptr;                              // nullptr: scans are not supported
     DiskFetcher* disk_fetcher = nullptr;                 // nullptr: all records are in memory
+    Revocations* revocations = nullptr;                  // nullptr: the server has no users
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -139,6 +140,7 @@ class Worker {
   bool has_room_for(const ReceivedRequest& request);
   bool has_room_for_small(const ReceivedRequest& request) const;
   void refuse(const ReceivedRequest& request, const Error& error);
+  void revoke(const ReceivedRequest& request, RequestHandler::Answer answer);
   bool has_had_its_pack(const Session& session) const {
     return session.pack_turn == counters_.get(WorkerCounters::kTurns);
   }
@@ -174,6 +176,7 @@ class Worker {
   LargePutReceiver large_put_receiver_;
   LongRequestReader long_;
   DiskFetcher* const disk_fetcher_;
+  Revocations* const revocations_;
   SessionTable sessions_;
   ReplySender replies_;
   PendingReplies pending_;

@@ -238,6 +238,24 @@ TEST_F(WirePage, BackupRequest) {
   expect("backup-request", bytes);
 }
 
+TEST_F(WirePage, RevokeRequest) {
+  std::vector<std::byte> bytes(kRequestHeaderBytes + 7);
+  encode(Request{.opcode = Opcode::kRevoke,
+                 .sequence = 10,
+                 .begin_by_us = 5'000'000,
+                 .value = as_bytes("billing")},
+         bytes);
+  expect("revoke-request", bytes);
+}
+
+TEST_F(WirePage, RevokeResponse) {
+  std::vector<std::byte> sessions(kRevokeAnswerBytes);
+  store_le(sessions.data(), std::uint64_t{2});
+  std::vector<std::byte> bytes(kResponseHeaderBytes + sessions.size());
+  encode(Response{.opcode = Opcode::kRevoke, .sequence = 10, .value = sessions}, bytes);
+  expect("revoke-response", bytes);
+}
+
 namespace {
 const ScanQuery kScanOfTwo = {.limit = 2, .prefix = as_bytes("a"), .start = as_bytes("apple")};
 }  // namespace

@@ -1,5 +1,7 @@
 // Servers with users: who gets in, what each role may do, and what becomes of a user who is
 // removed.
+#include "tests/system/users.h"
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +16,6 @@
 #include "common/auth/proof.h"
 #include "common/wire.h"
 #include "tests/support/files.h"
-#include "tests/system/raw.h"
-#include "tests/system/world.h"
 
 namespace rkv::testing_support {
 namespace {
@@ -24,187 +24,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr const char* kWrong = "the user is unknown or the secret is wrong";
-
-// A connection of a user, set up by hand.
-class RawUser {
- public:
-  RawUser(const std::string& address, const std::string& name, const ClientKeys& keys)
-      : address_(address),
-        keys_(keys),
-        transport_(make_transport(address)),
-        queue_(std::move(*transport_->create_queue({.receive_buffers = 8, .receive_bytes = 4096}))),
-        request_{.credits_wanted = 4, .client_nonce = 4711, .user = number_of_user(name)} {}
-
-  // Whether the server accepts the request as it is now. Otherwise `reject()` is what it said.
-  bool connect() {
-    connection_.reset();
-    std::array<std::byte, kConnectRequestBytes> data{};
-    encode(request_, data);
-    rejection_ = {};
-    auto made = transport_->connect(*queue_, {.grant = rdma::Access::kRemoteRead}, address_, data,
-                                    Deadline::after_ms(clock_, kAnswerMs), &rejection_);
-    if (made) connection_ = std::move(*made);
-    return connection_ != nullptr;
-  }
-  ConnectReject reject() const {
-    const auto decoded = decode_connect_reject({rejection_.reason, rejection_.length});
-    EXPECT_TRUE(decoded);
-    return decoded ? *decoded : ConnectReject{};
-  }
-  // Adds the proof for the challenge that the last reject had.
-  void prove() {
-    ASSERT_TRUE(reject().challenge);
-    const Challenge challenge = *reject().challenge;
-    called_ = rejection_.called;
-    request_.stamp = challenge.stamp;
-    request_.proof = make_proof(keys_, {.stamp = challenge.stamp,
-                                        .cookie = challenge.cookie,
-                                        .user = request_.user,
-                                        .nonce = request_.client_nonce,
-                                        .session_to_resume = request_.session_to_resume,
-                                        .credits_wanted = request_.credits_wanted,
-                                        .server = called_});
-  }
-  ConnectAccept accept() const {
-    const auto accept = decode_connect_accept(connection_->private_data());
-    EXPECT_TRUE(accept);
-    return accept ? *accept : ConnectAccept{};
-  }
-  // Adds 0 to a word of the server. Whether it could.
-  bool add_nothing(const RemoteWindow& window) {
-    const auto region = transport_->allocate(4096, rdma::Access::kLocal);
-    EXPECT_TRUE(region);
-    const rdma::Operation operation{.kind = rdma::Operation::Kind::kFetchAdd,
-                                    .local_key = (*region)->local_key(),
-                                    .local = (*region)->bytes().first(8),
-                                    .remote_address = window.address,
-                                    .remote_key = window.remote_key};
-    if (!connection_->post({&operation, 1})) return false;
-    const Deadline deadline = Deadline::after_ms(clock_, kAnswerMs);
-    rdma::Completion done;
-    while (queue_->poll({&done, 1}) == 0 && !deadline.passed())
-      queue_->wait(deadline);
-    const bool added = done.kind == rdma::Completion::Kind::kFetchAdd &&
-                       done.status == rdma::Completion::Status::kOk;
-    connection_.reset();
-    return added;
-  }
-  // Whether the server answers a ping.
-  bool stays() {
-    const auto region = transport_->allocate(4096, rdma::Access::kLocal);
-    EXPECT_TRUE(region);
-    const MutableBytes bytes = (*region)->bytes();
-    const std::size_t length = encode(Request{.opcode = Opcode::kPing, .sequence = 1}, bytes);
-    const rdma::Operation operation =
-        rdma::Operation::send(bytes.first(length), (*region)->local_key(), 1);
-    if (!connection_->post({&operation, 1})) return false;
-    const Deadline deadline = Deadline::after_ms(clock_, kAnswerMs);
-    while (!deadline.passed()) {
-      rdma::Completion done;
-      if (queue_->poll({&done, 1}) == 0) {
-        queue_->wait(deadline);
-        continue;
-      }
-      if (done.kind == rdma::Completion::Kind::kReceive) return true;
-      if (done.kind == rdma::Completion::Kind::kDisconnected) return false;
-    }
-    ADD_FAILURE() << "neither answered nor ended";
-    return false;
-  }
-  ConnectRequest& request() { return request_; }
-
- private:
-  SteadyClock clock_;
-  std::string address_;
-  ClientKeys keys_;
-  std::unique_ptr<rdma::Transport> transport_;
-  std::unique_ptr<rdma::Queue> queue_;
-  std::unique_ptr<rdma::Connection> connection_;
-  rdma::Rejection rejection_;
-  std::string called_;
-  ConnectRequest request_;
-};
-
-class UsersTest : public ::testing::Test {
- protected:
-  UsersTest() {
-    add("anna", "admin");
-    add("bob", "write");
-    add("rita", "read");
-  }
-  void add(const std::string& name, const std::string& role) {
-    const Ended ended = run_program({RKV_KVSERVER, "user", "add", name, "--role", role, "--users",
-                                     users_, "--secret-file", scratch_.path(name)});
-    ASSERT_EQ(ended.status, 0) << ended.output;
-  }
-  Server& serve(const std::vector<std::string>& besides = {}) {
-    std::vector<std::string> arguments = {"--memory",     "32MiB",
-                                          "--users",      users_,
-                                          "--data-dir",   scratch_.path("data"),
-                                          "--backup-dir", scratch_.path("backups")};
-    arguments.insert(arguments.end(), besides.begin(), besides.end());
-    return server_.emplace(std::move(arguments));
-  }
-  std::string secret(const std::string& name) const {
-    return testing::read_file(scratch_.path(name)).substr(0, 64);
-  }
-  ClientOptions options(const std::string& user) const { return options(user, secret(user)); }
-  ClientOptions options(const std::string& user, const std::string& secret) const {
-    ClientOptions options;
-    options.server = server_->address();
-    options.transport = test_transport();
-    options.user = user;
-    options.secret = secret;
-    return options;
-  }
-  Client client(const std::string& user) {
-    std::string refusal;
-    auto client = Client::connect(options(user), &refusal);
-    EXPECT_TRUE(client) << to_string(client.error()) << ": " << refusal;
-    return std::move(*client);
-  }
-  // What a client that cannot connect hears, with its error.
-  static std::string refusal_of(const ClientOptions& options, Code code) {
-    std::string refusal;
-    const auto client = Client::connect(options, &refusal);
-    EXPECT_FALSE(client);
-    if (client) return {};
-    EXPECT_EQ(client.error().code, code) << to_string(client.error());
-    return to_string(client.error()) + ": " + refusal;
-  }
-  Ended cli(const std::string& user, std::vector<std::string> arguments) const {
-    arguments.insert(arguments.end(), {"--user", user, "--secret-file", scratch_.path(user)});
-    return kvclient(server_->address(), arguments);
-  }
-  ClientKeys keys(const std::string& user) const {
-    return ClientKeys::of(*Secret::parse(secret(user)));
-  }
-  // Changes the users file by its lines, and has the server read it.
-  void rewrite(const std::function<std::string(std::string line)>& change) {
-    std::istringstream lines(testing::read_file(users_));
-    std::string text;
-    for (std::string line; std::getline(lines, line);)
-      text += change(line);
-    testing::write_file(users_, text);
-  }
-  // Without the line of a user.
-  static auto without(const std::string& name) {
-    return [name](const std::string& line) {
-      return line.starts_with(name + " ") ? std::string() : line + "\n";
-    };
-  }
-  void reload(const std::string& until) {
-    server_->process().signal(SIGHUP);
-    wait_for(until);
-  }
-  void wait_for(const std::string& line) {
-    ASSERT_TRUE(server_->process().wait_for_output(line)) << server_->process().output();
-  }
-
-  ScratchDirectory scratch_;
-  const std::string users_ = scratch_.path("users");
-  std::optional<Server> server_;
-};
 
 TEST_F(UsersTest, AUserWithItsSecretGetsIn) {
   serve();
@@ -282,7 +101,8 @@ TEST_F(UsersTest, AReaderHasNoAtomics) {
   ASSERT_TRUE(bob.connect());
   const RemoteWindow hints = bob.accept().hints;
   ASSERT_NE(hints.length, 0U);
-  EXPECT_NE(bob.accept().counters.length, 0U);
+  const RemoteWindow counters = bob.accept().counters;
+  EXPECT_NE(counters.length, 0U);
   EXPECT_TRUE(bob.add_nothing(hints));
 
   RawUser rita(server_->address(), "rita", keys("rita"));
@@ -292,6 +112,13 @@ TEST_F(UsersTest, AReaderHasNoAtomics) {
   EXPECT_EQ(rita.accept().hints.length, 0U);
   EXPECT_EQ(rita.accept().counters.length, 0U);
   EXPECT_FALSE(rita.add_nothing(hints)) << "although it knows the key";
+
+  RawUser second(server_->address(), "rita", keys("rita"));
+  second.request().client_nonce += 1;  // else it may be the same request in the same millisecond
+  ASSERT_FALSE(second.connect());
+  second.prove();
+  ASSERT_TRUE(second.connect());
+  EXPECT_FALSE(second.add_nothing(counters));
 }
 
 TEST_F(UsersTest, ACapturedRequestIsOfNoUseToAnother) {
@@ -379,6 +206,96 @@ TEST_F(UsersTest, ANewRoleEndsTheSessionAndTheNextHasIt) {
   EXPECT_TRUE(rita.ping());
   EXPECT_TRUE(rita.put("key", "value"));
   EXPECT_EQ(rita.stats().reconnects, 1U);
+}
+
+// Until the file says otherwise, or the server starts again.
+TEST_F(UsersTest, ARevokedUserIsOutAtOnceAndStaysOut) {
+  serve();
+  Client anna = client("anna");
+  Client bob = client("bob");
+  Client other = client("bob");
+  ASSERT_TRUE(bob.put("key", "value"));
+  ASSERT_TRUE(other.ping());
+  const auto sessions = anna.revoke_user("bob");
+  ASSERT_TRUE(sessions) << to_string(sessions.error()) << anna.last_refusal();
+  EXPECT_EQ(*sessions, 2U);
+  const auto is_out = [&] {
+    EXPECT_THAT(refusal_of(options("bob"), Code::kUnauthenticated), HasSubstr(kWrong));
+  };
+  for (Client* const one : {&bob, &other}) {
+    const auto ping = one->ping();
+    ASSERT_FALSE(ping);
+    EXPECT_EQ(ping.error().code, Code::kUnauthenticated) << to_string(ping.error());
+  }
+  is_out();
+  EXPECT_EQ(*anna.revoke_user("bob"), 0U) << "twice is right, too";
+  EXPECT_EQ(anna.get("key")->value, "value");
+  EXPECT_EQ(anna.stats().reconnects, 0U);
+  reload("\"bob\" was revoked and stays out");
+  is_out();
+  rewrite(without("bob"));
+  reload("the users were read again: 2 in");
+  is_out();
+  add("carol", "write");
+  add("dora", "read");
+  reload("the users were read again: 4 in");
+  const auto absent = anna.revoke_user("carol");
+  ASSERT_TRUE(absent) << to_string(absent.error());
+  EXPECT_EQ(*absent, 0U) << "it is not connected";
+  EXPECT_THAT(refusal_of(options("carol"), Code::kUnauthenticated), HasSubstr(kWrong));
+  server_->stop_and_check();
+  server_->start();
+  EXPECT_TRUE(client("carol").ping()) << "its line is still in the file";
+}
+
+TEST_F(UsersTest, RevokingFromTheShellSaysWhatIsLeftToDo) {
+  serve();
+  const Ended done = cli("anna", {"admin", "revoke", "bob"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("revoked bob, sessions ended: 0"),
+                                 HasSubstr("kvserver user remove bob --users FILE")));
+  const Ended removed = run_program({RKV_KVSERVER, "user", "remove", "bob", "--users", users_});
+  EXPECT_EQ(removed.status, 0) << removed.output;
+  reload("the users were read again: 2 in");
+  const auto expect = [&](const Ended& ended, int status, const std::string& sentence) {
+    EXPECT_EQ(ended.status, status) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(sentence));
+    EXPECT_EQ(std::ranges::count(ended.output, '\n'), 1) << ended.output;
+  };
+  expect(cli("anna", {"admin", "revoke", "bob"}), 1, "the server has no user of this name");
+  expect(cli("anna", {"admin", "revoke", "anna"}), 2, "a user cannot revoke itself");
+  expect(cli("rita", {"admin", "revoke", "anna"}), 4, "revoke needs the role admin");
+  expect(cli("anna", {"admin", "revoke", "an na"}), 2, "'an na' is not the name of a user");
+  expect(cli("anna", {"admin", "list", "bob"}), 2, "admin has no command 'list'");
+  const Ended json = cli("anna", {"--output", "json", "admin", "revoke", "rita"});
+  EXPECT_EQ(json.status, 0) << json.output;
+  EXPECT_EQ(json.output, "{\"revoked\":\"rita\",\"sessions_ended\":0}\n");
+  Server open({"--memory", "32MiB"});
+  expect(kvclient(open.address(), {"admin", "revoke", "rita"}), 4, "the server has no users");
+}
+
+TEST_F(UsersTest, EachOfSeveralServersAnswersForItself) {
+  serve();
+  Server second({"--memory", "32MiB", "--users", users_});
+  const std::string list = server_->address() + "," + second.address();
+  const auto revoke = [&](const std::string& user, const std::string& name) {
+    return run_program({RKV_KVCLIENT, "--servers", list, "--timeout", "3s", "--user", user,
+                        "--secret-file", scratch_.path(user), "admin", "revoke", name});
+  };
+  const Ended both = revoke("anna", "bob");
+  EXPECT_EQ(both.status, 0) << both.output;
+  for (const std::string& address : {server_->address(), second.address()})
+    EXPECT_THAT(both.output, HasSubstr(address + ": revoked bob, sessions ended: 0"));
+  const Ended forbidden = revoke("rita", "anna");
+  EXPECT_EQ(forbidden.status, 4) << forbidden.output;
+  for (const std::string& address : {server_->address(), second.address()})
+    EXPECT_THAT(forbidden.output, HasSubstr(address + ": permission denied (the server says: "
+                                                      "revoke needs the role admin"));
+  second.kill();
+  const Ended partial = revoke("anna", "rita");
+  EXPECT_EQ(partial.status, 3) << partial.output;
+  EXPECT_THAT(partial.output, AllOf(HasSubstr(server_->address() + ": revoked rita"),
+                                    HasSubstr("kvclient: " + second.address() + ": ")));
 }
 
 TEST_F(UsersTest, ANewUserGetsInAfterTheFileIsReadAgain) {

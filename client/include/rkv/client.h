@@ -149,6 +149,15 @@ class RKV_EXPORT Client : public Operations<Client> {
   // client never sends the request twice.
   Result<std::uint64_t> backup(std::string_view name, Timeout timeout = {});
   Result<std::string> server_stats(Timeout timeout = {});  // a JSON object
+  // Ends all sessions of a user at the server and refuses the user from then on. Returns how many
+  // sessions were ended. When the call returns, none of their requests begins any more, and over
+  // verbs none of their READs succeeds. Over shared memory a process keeps what it has mapped until
+  // the server is started again. The server does not change its users file: remove the user's line
+  // there, or the user may connect after the server's next start. Takes the role admin. Repeated
+  // when the connection is lost; revoking a user twice is not an error.
+  // kNotFound: the server has no user of this name. kInvalidArgument: not a name, or the client's
+  // own user. kUnsupported: the server has no users. kPermission: this user may not.
+  Result<std::uint64_t> revoke_user(std::string_view name, Timeout timeout = {});
 
   // ---- this client
 

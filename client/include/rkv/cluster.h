@@ -113,6 +113,9 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   // Each server makes a backup of this name on its own host. The backups are of different instants.
   std::vector<Result<std::uint64_t>> backup(std::string_view name, Timeout timeout = {});
   std::vector<Result<std::string>> server_stats(Timeout timeout = {});
+  // Each server ends the sessions of this user and refuses it from then on, as
+  // Client::revoke_user(). A server that does not answer has not: ask it again.
+  std::vector<Result<std::uint64_t>> revoke_user(std::string_view name, Timeout timeout = {});
 
   // ---- this cluster
 

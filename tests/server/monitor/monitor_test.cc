@@ -310,8 +310,10 @@ TEST_F(MonitorTest, EveryOperationAndStatusHasANameOfItsOwn) {
     EXPECT_TRUE(names.insert(status_name(i)).second) << i;
   names.clear();
   names.insert(to_string(Opcode{}));  // "unknown"
-  for (std::size_t i = 1; i < kOperations; ++i)
+  for (std::size_t i = 1; i < kOperations; ++i) {
+    if (!is_known(static_cast<Opcode>(i))) continue;
     EXPECT_TRUE(names.insert(to_string(static_cast<Opcode>(i))).second) << i;
+  }
   EXPECT_EQ(status_name(status_index(0)), "ok");
   for (const Code code : {Code::kBusy, Code::kIo, Code::kInternal, Code::kNotFound}) {
     EXPECT_NE(status_name(status_index(static_cast<std::uint8_t>(code))), "other");

@@ -1,4 +1,6 @@
 // The worker's turns, without a thread and without a network.
+#include <gmock/gmock.h>
+
 #include <string>
 #include <thread>
 #include <vector>
@@ -494,6 +496,92 @@ TEST_F(WorkerUsers, ARevokedUserThatArrivesWithTheNewUsersEndsAtOnce) {
   worker_->poll_once();
   EXPECT_FALSE(anna->alive());
   EXPECT_TRUE(rita->alive());
+}
+
+// REVOKE-1
+TEST_F(WorkerUsers, ARevocationCountsTheSessionsThatItEndsAndIsThenDone) {
+  FakeConnection* const first = connect_as(anna_);
+  FakeConnection* const second = connect_as(anna_);
+  FakeConnection* const rita = connect_as(rita_);
+  int finished = 0;
+  const auto revocation = std::make_shared<Revocation>("anna", 1, [&] { ++finished; });
+  worker_->sessions().end_revoked(users_of({rita_}), revocation);
+  EXPECT_FALSE(revocation->done());
+  worker_->poll_once();
+  EXPECT_TRUE(revocation->done());
+  EXPECT_EQ(finished, 1);
+  EXPECT_EQ(revocation->sessions(), 2U);
+  EXPECT_FALSE(first->alive());
+  EXPECT_FALSE(second->alive());
+  EXPECT_TRUE(rita->alive());
+  const auto again = std::make_shared<Revocation>("anna", 1, [] {});
+  worker_->sessions().end_revoked(users_of({rita_}), again);
+  worker_->poll_once();
+  EXPECT_EQ(again->sessions(), 0U) << "they are ending already";
+}
+
+TEST_F(WorkerUsers, AServerWithoutUsersRevokesNobody) {
+  FakeConnection* const anyone = connect_as(nullptr);
+  ask(*anyone, {.opcode = Opcode::kRevoke, .sequence = 2, .value = as_bytes("anna")});
+  turn();
+  EXPECT_EQ(answer(*anyone, 0).code, static_cast<std::uint8_t>(Code::kUnsupported));
+  EXPECT_THAT(std::string(as_text(answer(*anyone, 0).value)), ::testing::HasSubstr("--users"));
+  EXPECT_EQ(answer(*anyone, 0).sequence, 2U);
+}
+
+class WorkerRevocations : public WorkerUsers {
+ protected:
+  WorkerRevocations() {
+    Worker::Parts parts = parts_of_worker();
+    parts.revocations = &revocations_;
+    worker_ = std::move(*Worker::create(parts, {.clients = kClients}));
+  }
+  const std::shared_ptr<const User> admin_ = user_of("root", Role::kAdmin);
+  const std::shared_ptr<const Users> users_ = users_of({anna_, rita_, admin_});
+  Revocations revocations_{
+      users_, std::make_shared<Authentication>(users_),
+      [this](const std::shared_ptr<const Users>& users, std::string_view user) {
+        auto revocation =
+            std::make_shared<Revocation>(user, 1, [this] { worker_->wake_for_answers(); });
+        worker_->sessions().end_revoked(users, revocation);
+        return revocation;
+      }};
+  void revoke(FakeConnection& by, std::string_view name) {
+    ask(by, {.opcode = Opcode::kRevoke, .sequence = 2, .value = as_bytes(name)});
+  }
+};
+
+// The answer comes after the end of the sessions, not before.
+TEST_F(WorkerRevocations, AreAnsweredWhenTheSessionsHaveEnded) {
+  FakeConnection* const anna = connect_as(anna_);
+  FakeConnection* const admin = connect_as(admin_);
+  revoke(*admin, "anna");
+  worker_->poll_once();
+  EXPECT_TRUE(anna->alive());
+  EXPECT_TRUE(admin->posted.empty());
+  turn();
+  EXPECT_FALSE(anna->alive());
+  const Response response = answer(*admin, 0);
+  EXPECT_EQ(response.code, 0);
+  EXPECT_EQ(response.opcode, Opcode::kRevoke);
+  EXPECT_EQ(response.sequence, 2U);
+  EXPECT_EQ(load_le<std::uint64_t>(response.value.data()), 1U);
+  EXPECT_TRUE(admin->alive());
+}
+
+TEST_F(WorkerRevocations, AreRefusedWithAReason) {
+  FakeConnection* const admin = connect_as(admin_);
+  FakeConnection* const anna = connect_as(anna_);
+  revoke(*admin, "nobody");
+  revoke(*admin, "root");
+  revoke(*anna, "rita");
+  turn();
+  EXPECT_EQ(answer(*admin, 0).code, static_cast<std::uint8_t>(Code::kNotFound));
+  EXPECT_EQ(answer(*admin, 1).code, static_cast<std::uint8_t>(Code::kInvalidArgument));
+  EXPECT_THAT(std::string(as_text(answer(*admin, 1).value)), ::testing::HasSubstr("itself"));
+  EXPECT_EQ(answer(*anna, 0).code, static_cast<std::uint8_t>(Code::kPermission));
+  EXPECT_THAT(std::string(as_text(answer(*anna, 0).value)),
+              ::testing::HasSubstr("revoke needs the role admin"));
 }
 
 TEST_F(WorkerUsers, TheDeviceAllowsReadersNoAtomics) {
