@@ -81,11 +81,13 @@ Status Link::knock(const ConnectRequest& request, rdma::Access grant, const Dead
                    rdma::Rejection* rejection) {
   std::array<std::byte, kConnectRequestBytes> hello;
   encode(request, hello);
-  RKV_ASSIGN_OR_RETURN(
-      connection_,
-      transport_->connect(
-          *queue_, {.sends_in_flight = operations(), .inline_bytes = kInlineBytes, .grant = grant},
-          options_.address, hello, deadline, rejection));
+  RKV_ASSIGN_OR_RETURN(connection_,
+                       transport_->connect(*queue_,
+                                           {.sends_in_flight = operations(),
+                                            .inline_bytes = kInlineBytes,
+                                            .grant = grant,
+                                            .peer_grants_reads = true},
+                                           options_.address, hello, deadline, rejection));
   drained_ = false;
   return {};
 }

@@ -238,8 +238,9 @@ class Queue {
 };
 
 // Queue::wait() for several queues of one thread, of one transport or several: blocks until one of
-// them has a reason to return, or the deadline passes. Spins or sleeps as `mode` says. Returns at
-// once if a queue does not implement is_ready(). REQUIRES: at most kMostQueues queues.
+// them has a reason to return, or the deadline passes, or for half a second. Spins or sleeps as
+// `mode` says. Returns at once if a queue does not implement is_ready(). REQUIRES: at most
+// kMostQueues queues.
 inline constexpr std::size_t kMostQueues = 64;
 void wait_any(std::span<Queue* const> queues, PollMode mode, const Deadline& deadline);
 
@@ -260,6 +261,10 @@ struct ConnectionOptions {
   // memory, the connecting side grants kRemoteRead at most.
   // With kRemoteRead the peer may not even READ regions with atomics over shared memory.
   Access grant = Access::kLocal;
+  // Whether the peer grants kRemoteRead. Then the end of its host is noticed within 3 s even if
+  // nothing is in flight, as long as the queue is polled or waited for. Otherwise a host that ends
+  // without a word is noticed by the next operation.
+  bool peer_grants_reads = false;
 };
 
 // A connection request. Destroying it without an answer rejects it.

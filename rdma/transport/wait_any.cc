@@ -1,6 +1,7 @@
 // Waiting on several queues: spins over all of them, then sleeps in poll(2) on their descriptors.
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 
 #include "common/check.h"
@@ -41,7 +42,9 @@ void sleep(std::span<Queue* const> queues, const Deadline& deadline) {
     ready = !descriptor;
     if (descriptor) descriptors[count++] = {.fd = *descriptor, .events = POLLIN, .revents = 0};
   }
-  if (!ready) ::poll(descriptors.data(), count, deadline.left_ms());
+  // Queues may have to look after their peers, which wait() does by itself.
+  constexpr int kLongestMs = 500;
+  if (!ready) ::poll(descriptors.data(), count, std::min(deadline.left_ms(), kLongestMs));
   for (std::size_t i = 0; i < queues.size(); ++i) {
     if (asleep[i]) queues[i]->end_sleep();
   }

@@ -20,11 +20,11 @@ inline constexpr std::uint32_t kRepliesInFlight = 4 * kMaxCredits;
 inline constexpr std::uint32_t kSmallRepliesPerClient = 2 * kMaxCredits;
 inline constexpr std::uint32_t kLargeRepliesPerClient = kMaxCredits;
 // The operations that a connection's send queue holds (SERVE-4, LONG-3). SoftRoCE needs 512 bytes
-// for each. It rounds their count up to a power of two, counting the end marker and an empty place
-// too.
+// for each. It rounds their count up to a power of two, counting the end marker, a probe and an
+// empty place too.
 inline constexpr std::uint32_t kOperationsInFlight =
     kRepliesInFlight + LargePutReceiver::kReadsPerSession + kMaxCredits;
-static_assert(kOperationsInFlight + 2 <= 32, "16 KiB a client, not 32");
+static_assert(kOperationsInFlight + 3 <= 32, "16 KiB a client, not 32");
 
 struct MessageBuffers {
   std::uint32_t receives = 0;  // receive buffers

@@ -36,7 +36,7 @@ Result<std::unique_ptr<Worker>> Worker::create(const Parts& parts, const WorkerO
   const MessageBuffers room = MessageBuffers::of(parts.transport, options.clients);
   RKV_ASSIGN_OR_RETURN(
       auto queue, parts.transport.create_queue(
-                      {.completions = room.receives + options.clients * (kOperationsInFlight + 1),
+                      {.completions = room.receives + options.clients * (kOperationsInFlight + 2),
                        .receive_buffers = room.receives,
                        .receive_bytes = room.receive_bytes,
                        .poll = options.poll}));
@@ -122,7 +122,8 @@ rdma::ConnectionOptions Worker::connection_options(Role role) const {
       .sends_in_flight = kOperationsInFlight,
       .inline_bytes = kInlineBytes,
       .send_bytes = kMaxMessageBytes,
-      .grant = role == Role::kRead ? rdma::Access::kRemoteRead : rdma::Access::kRemoteReadAtomic};
+      .grant = role == Role::kRead ? rdma::Access::kRemoteRead : rdma::Access::kRemoteReadAtomic,
+      .peer_grants_reads = true};
 }
 
 void Worker::wake_for_answers() {

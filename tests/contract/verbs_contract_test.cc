@@ -124,6 +124,24 @@ TEST(VerbsTransport, AnAbandonedQueueTellsTheEndOfAllThatWasOutstanding) {
   EXPECT_EQ(link.client.queue->connections(), 0U);
 }
 
+// Nothing is in flight. The peer of one connection refuses the probe, and that connection ends;
+// that of the other one answers.
+TEST(VerbsTransport, ASilentPeerIsLookedAfter) {
+  const auto harness = open_harness();
+  ASSERT_NE(harness, nullptr);
+  LinkOptions options;
+  options.server.peer_grants_reads = true;
+  Link link(*harness, options);
+  options.client.grant = Access::kRemoteRead;
+  const auto other = join(*harness, *link.listener, link.client, link.server, options);
+  ASSERT_NE(other.second, nullptr);
+  ASSERT_TRUE(link.server.until_disconnected());
+  ASSERT_EQ(link.server.seen.size(), 1U) << "the probe itself is not reported";
+  EXPECT_EQ(link.server.seen[0].connection, link.passive.get());
+  EXPECT_FALSE(link.passive->alive());
+  EXPECT_TRUE(other.second->alive());
+}
+
 // One memory, two networks: what a server with clients on its own host and on others does.
 class TwoNetworks : public ::testing::Test {
  protected:

@@ -43,4 +43,12 @@ void Netem::restore() {
   packets_ = {.sent = here.sent + there.sent, .dropped = here.dropped + there.dropped};
 }
 
+bool Netem::is_empty() const {
+  const std::string command = "tc -s qdisc show dev eth0 root";
+  const auto holds_none = [](const std::string& statistics) {
+    return statistics.find("backlog 0b 0p") != std::string::npos;
+  };
+  return holds_none(run_here(command)) && holds_none(host_.run(command));
+}
+
 }  // namespace rkv::history

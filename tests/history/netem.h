@@ -22,6 +22,8 @@ class Netem {
   // As tc's netem takes it: "loss 1%".
   void disturb(const std::string& how);
   void restore();
+  // Whether the disturbance holds no packet back at the moment, on either end.
+  bool is_empty() const;
   void cut() { disturb("loss 100%"); }
   // What has passed through the disturbance that was restored last.
   const Packets& packets() const { return packets_; }

@@ -36,7 +36,8 @@ Result<std::unique_ptr<VerbsConnection>> VerbsConnection::create(VerbsQueue& que
   if (options.sends_in_flight == 0) {
     return fail(Code::kInvalidArgument, "a connection needs sends_in_flight of at least 1");
   }
-  const std::uint32_t slots = options.sends_in_flight + 1;  // one for the marker
+  // Besides the user's: the marker and a probe.
+  const std::uint32_t slots = options.sends_in_flight + 1 + (options.peer_grants_reads ? 1U : 0U);
   RKV_ASSIGN_OR_RETURN(auto room, queue.room().reserve(slots));
   RKV_ASSIGN_OR_RETURN(
       auto qp, QueuePair::create(queue.shared().pd, queue.completions(), queue.completions(),
@@ -61,7 +62,8 @@ VerbsConnection::VerbsConnection(VerbsQueue& queue, CompletionReserve::Reservati
       // While everything is posted unsignaled, the state of at most a quarter of the queue is
       // unknown.
       signal_every_(std::max(1U, options.sends_in_flight / 4)),
-      ring_(std::bit_ceil(room_.entries())) {
+      ring_(std::bit_ceil(room_.entries())),
+      probes_(options.peer_grants_reads) {
   handle_->number = number_;
   if (queue.is_soft_roce()) unwritten_.emplace(ring_.size());
 }
@@ -74,6 +76,7 @@ PreparedQueuePair<> VerbsConnection::take_queue_pair() {
 
 void VerbsConnection::adopt(CmConnection link, std::string peer) {
   limits_.reads_in_flight = std::max<std::uint32_t>(1, link.depths.initiator);
+  probes_ = probes_ && link.depths.initiator != 0;
   peer_ = std::move(peer);
   link_.emplace(std::move(link));
   alive_.store(true, std::memory_order_relaxed);
@@ -135,6 +138,8 @@ void VerbsConnection::append(Batch& batch, const Operation& operation, std::uint
                           .rkey = operation.remote_key};
   switch (operation.kind) {
     case Operation::Kind::kRead:
+      if (probe_.rkey == 0) [[unlikely]]
+        probe_ = {.address = operation.remote_address, .rkey = operation.remote_key};
       batch.read(number, flags, local, remote);
       break;
     case Operation::Kind::kCompareSwap:
@@ -153,7 +158,7 @@ Result<std::size_t> VerbsConnection::post(std::span<const Operation> operations)
   if (!alive()) {
     return fail_call(Code::kDisconnected, "ibv_wr_complete", 0, "the connection is down");
   }
-  const std::uint64_t room = limits_.sends_in_flight - (next_ - oldest_);
+  const std::uint64_t room = limits_.sends_in_flight + probing_ - (next_ - oldest_);
   const std::size_t count = std::min<std::size_t>(room, operations.size());
   if (count == 0) return 0U;
   Batch batch = link_->qp.batch();
@@ -194,6 +199,27 @@ void VerbsConnection::close() {
   ++next_;
 }
 
+void VerbsConnection::look_at_silence() {
+  if (!probes_ || closing_ || !alive() || !handle_->established.load(std::memory_order_acquire))
+    return;
+  ++silent_looks_;
+  if (probing_ != 0) {
+    if (silent_looks_ >= kProbeAfter + kGiveUpAfter) close();
+    return;
+  }
+  if (silent_looks_ < kProbeAfter) return;
+  const std::uint64_t number = next_;
+  if (unwritten_) unwritten_->expect_nothing(number);
+  ring_[number & (ring_.size() - 1)] = {
+      .context = 0, .kind = Kind::kRead, .report = false, .probe = true};
+  Batch batch = link_->qp.batch();
+  batch.read(number, OpFlags::kSignaled, RegisteredSpan(), probe_);
+  if (!std::move(batch).submit()) return close();
+  ++next_;
+  probing_ = 1;
+  unsignaled_ = 0;  // its completion covers those before it
+}
+
 void VerbsConnection::finish(rdma::Completion& out) {
   closed_ = true;
   out = {.kind = Kind::kDisconnected, .connection = this};
@@ -202,6 +228,10 @@ void VerbsConnection::finish(rdma::Completion& out) {
 // Reports unsignaled operations too, as the device would.
 void VerbsConnection::tell_end(rdma::Completion& out) {
   if (oldest_ >= std::min(next_, marker_)) return finish(out);
+  if (ring_[oldest_ & (ring_.size() - 1)].probe) {
+    probing_ = 0;
+    if (++oldest_ >= std::min(next_, marker_)) return finish(out);
+  }
   const InFlight& entry = ring_[oldest_ & (ring_.size() - 1)];
   ++oldest_;
   out = {.kind = entry.kind,
@@ -218,6 +248,12 @@ bool VerbsConnection::complete(const WorkCompletion& from, rdma::Completion& out
     return true;
   }
   const InFlight& entry = ring_[from.wr_id & (ring_.size() - 1)];
+  heard();
+  if (entry.probe) [[unlikely]] {
+    probing_ = 0;
+    if (!from.ok()) close();
+    return false;
+  }
   const bool no_data = from.ok() && unwritten_ && unwritten_->has(from.wr_id);
   const ibv_wc_status status = no_data ? IBV_WC_GENERAL_ERR : from.status;
   if (status == IBV_WC_SUCCESS && !entry.report) return false;

@@ -7,6 +7,14 @@
 // End of a connection: the queue pair goes to the error state, then a marker is posted after all
 // other work. All outstanding requests complete as flushed, the marker last; the marker becomes
 // kDisconnected. (The LAST_WQE event, meant for this, does not arrive on SoftRoCE.)
+//
+// End of the peer's host: a host that ends without a word is noticed only by an operation in
+// flight. So look_at_silence(), which the queue calls every kLookEvery, posts a READ of no bytes
+// when nothing has come from the peer for kProbeAfter looks. It touches no memory and is not
+// reported. If it fails, or is not answered within kGiveUpAfter looks, the connection ends. The
+// latter is for providers that retry for longer, such as iWARP over TCP. No key is needed for it,
+// but SoftRoCE of Linux 6.1 ends the connection if a READ by key 0 is retransmitted. So it names
+// what the first READ of the connection named.
 #pragma once
 
 #include <atomic>
@@ -44,9 +52,13 @@ class VerbsConnection final : public Connection {
   struct Handle {
     std::uint32_t number = 0;             // of the queue pair
     std::atomic<bool> peer_left = false;  // may be set before adopt()
+    // The peer has heard that it is connected. Before that it answers no probe.
+    std::atomic<bool> established = false;
   };
   // For CmId::set_owner: expires with this connection.
   std::weak_ptr<Handle> handle() const { return handle_; }
+  // The peer has heard that it is connected; for a peer that connected, an event says so.
+  void note_established() { handle_->established.store(true, std::memory_order_release); }
   // The link is established: joins the queue.
   void adopt(CmConnection link, std::string peer);
 
@@ -56,6 +68,12 @@ class VerbsConnection final : public Connection {
   bool complete(const WorkCompletion& from, rdma::Completion& out);
   // Begins the end of the connection; idempotent.
   void close();
+  static constexpr Nanos kLookEvery = 500 * kNanosPerMs;
+  static constexpr std::uint32_t kProbeAfter = 3;   // so the peer was silent for more than 1 s
+  static constexpr std::uint32_t kGiveUpAfter = 3;  // more than 1 s after the probe
+  void look_at_silence();
+  // Something has come from the peer.
+  void heard() { silent_looks_ = 0; }
   bool closed() const { return closed_; }  // kDisconnected has been given to the user
   void finish(rdma::Completion& out);
   // Reports the end without the device, one completion per call: each outstanding operation as
@@ -70,6 +88,7 @@ class VerbsConnection final : public Connection {
     std::uint64_t context = 0;
     rdma::Completion::Kind kind = rdma::Completion::Kind::kRead;
     bool report = true;  // report success too
+    bool probe = false;  // look_at_silence(): neither success nor failure is reported
   };
 
   VerbsConnection(VerbsQueue& queue, CompletionReserve::Reservation room, PreparedQueuePair<> qp,
@@ -92,6 +111,10 @@ class VerbsConnection final : public Connection {
   std::uint64_t next_ = 0;              // number of the next request
   std::uint64_t oldest_ = 0;            // oldest not known to have completed
   std::uint64_t marker_ = ~std::uint64_t{0};
+  RemoteSpan probe_{};              // what a probe names: no bytes
+  bool probes_;                     // whether the peer grants READs
+  std::uint32_t probing_ = 0;       // probes in flight, at most one
+  std::uint32_t silent_looks_ = 0;  // since something came from the peer
   bool closing_ = false;
   bool closed_ = false;  // kDisconnected has been reported
   std::atomic<bool> alive_ = false;

@@ -198,6 +198,7 @@ std::size_t VerbsQueue::poll(std::span<rdma::Completion> out) {
   if (++polls_ % kPollsPerEventCheck == 0) [[unlikely]] {
     read_events();
     bury(false);
+    look_at_silence(SteadyClock().now());
   }
   std::size_t count = 0;
   while (count < out.size()) {
@@ -238,6 +239,7 @@ bool VerbsQueue::translate_receive(const WorkCompletion& from, rdma::Completion&
     return false;
   }
   held_[buffer] = true;
+  connection->heard();
   out = {.kind = rdma::Completion::Kind::kReceive,
          .connection = connection,
          .message = buffers_.bytes().subspan(buffer * stride_, from.byte_length),
@@ -294,13 +296,18 @@ void VerbsQueue::read_events() {
       case RDMA_CM_EVENT_REJECTED:
       case RDMA_CM_EVENT_CONNECT_ERROR:
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      case RDMA_CM_EVENT_ESTABLISHED:
         break;
-      default:  // ESTABLISHED, TIMEWAIT_EXIT, ADDR_CHANGE: nothing to do
+      default:  // TIMEWAIT_EXIT, ADDR_CHANGE: nothing to do
         continue;
     }
     const std::shared_ptr<void> owner = (*event)->owner();
     if (owner == nullptr) continue;
     auto* handle = static_cast<VerbsConnection::Handle*>(owner.get());
+    if ((*event)->type() == RDMA_CM_EVENT_ESTABLISHED) {
+      handle->established.store(true, std::memory_order_release);
+      continue;
+    }
     handle->peer_left.store(true, std::memory_order_release);
     // Numbers are reused: the number may belong to another connection by now.
     VerbsConnection* connection = find(handle->number);
@@ -322,9 +329,10 @@ void VerbsQueue::wait(const Deadline& deadline) {
   if (is_ready()) return;
   const SteadyClock clock;
   const Nanos began = clock.now();
+  look_at_silence(began);
   if (options_.poll != PollMode::kEvent && spin(deadline)) return;
   if (options_.poll == PollMode::kBusy || !begin_sleep()) return;
-  take_events(deadline.left_ms());
+  take_events(sleep_ms(deadline, began));
   spin_window_.slept(clock.now() - began);
 }
 
@@ -334,6 +342,7 @@ bool VerbsQueue::spin(const Deadline& deadline) {
     if (refill() != 0 || waker_.consume()) return true;
     if (++spins_ % kSpinsPerEventCheck != 0) return false;
     read_events();
+    look_at_silence(SteadyClock().now());
     return !ended_.empty() || has_ready();
   };
   return spin_window_.spin(ready, options_.poll, deadline);
@@ -341,6 +350,7 @@ bool VerbsQueue::spin(const Deadline& deadline) {
 
 // Arms, then polls again: completions after that poll raise the event.
 std::optional<int> VerbsQueue::begin_sleep() {
+  look_at_silence(SteadyClock().now());
   if (armed_) return epoll_;
   if (const Status armed = completions_.arm(); !armed) {
     break_down(armed.error());
@@ -349,6 +359,23 @@ std::optional<int> VerbsQueue::begin_sleep() {
   armed_ = true;
   if (refill() != 0) return std::nullopt;
   return epoll_;
+}
+
+// A look closes connections, which moves none of connections_.
+void VerbsQueue::look_at_silence(Nanos now) {
+  if (now < next_look_) [[likely]]
+    return;
+  next_look_ = now + VerbsConnection::kLookEvery;
+  if (broken_) return;
+  for (const auto& [number, connection] : connections_)
+    connection->look_at_silence();
+}
+
+// Not longer than until the next look.
+int VerbsQueue::sleep_ms(const Deadline& deadline, Nanos now) const {
+  if (connections_.empty()) return deadline.left_ms();
+  const Nanos look = std::max<Nanos>(next_look_ - now, 0) / kNanosPerMs + 1;
+  return static_cast<int>(std::min<Nanos>(deadline.left_ms(), look));
 }
 
 void VerbsQueue::take_events(int timeout_ms) {

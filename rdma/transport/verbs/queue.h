@@ -123,6 +123,8 @@ class VerbsQueue final : public Queue {
   bool is_retired(std::uint32_t qp_num) const;
   void bury(bool all);
   void end_without_device(VerbsConnection& connection);
+  void look_at_silence(Nanos now);
+  int sleep_ms(const Deadline& deadline, Nanos now) const;
 
   // Declaration order is the order in which things must outlive each other.
   std::shared_ptr<const Shared> shared_;
@@ -146,6 +148,7 @@ class VerbsQueue final : public Queue {
   std::vector<VerbsConnection*> ended_;  // see report_when_empty
   std::uint32_t polls_ = 0;
   std::uint32_t spins_ = 0;
+  Nanos next_look_ = 0;  // at the connections that are silent
   SpinWindow spin_window_;
   bool room_came_back_ = false;  // capacity freed by unreported completions; see wait()
   bool armed_ = false;

@@ -1,0 +1,206 @@
+// Two machines, one of which falls silent without a word while nothing is in flight: how soon the
+// other one notices, and what it gives back.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "rkv/client.h"
+#include "tests/history/netem.h"
+#include "tests/history/other_server.h"
+#include "tests/system/world.h"
+
+namespace rkv::history {
+namespace {
+
+using namespace std::chrono_literals;
+using testing_support::Process;
+using testing_support::Server;
+
+// server/README.md and client/README.md promise 3 s. The machines are emulated, and a thread may
+// wait for a processor.
+constexpr Nanos kBound = 3 * kNanosPerSecond + 500 * kNanosPerMs;
+constexpr int kRounds = 5;
+
+std::uint64_t packets_received() {
+  std::uint64_t packets = 0;
+  std::ifstream("/sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts") >> packets;
+  return packets;
+}
+
+std::size_t count(const std::string& text, const std::string& what) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
+    ++found;
+  return found;
+}
+
+void report(const char* what, std::vector<Nanos> took) {
+  std::ranges::sort(took);
+  fmt::print("{}: least {:.2f} s, median {:.2f} s, most {:.2f} s\n", what,
+             static_cast<double>(took.front()) / 1e9,
+             static_cast<double>(took[took.size() / 2]) / 1e9,
+             static_cast<double>(took.back()) / 1e9);
+}
+
+class DeadHost : public ::testing::Test {
+ protected:
+  // On the other machine: asks once, and is then idle for good.
+  static std::unique_ptr<Process> idle_client(const std::string& address) {
+    auto client = std::make_unique<Process>(std::vector<std::string>{
+        "/run/softroce/node2", "sh", "-c",
+        fmt::format("(echo ping; sleep 600) | {} --server {} --transport verbs", RKV_KVCLIENT,
+                    address)});
+    EXPECT_TRUE(client->wait_for_output(" us")) << client->output();
+    return client;
+  }
+
+  const SteadyClock clock_;
+  OtherHost host_;
+  Netem link_{host_};
+};
+
+// A server with one place: a client of its own gets it when the idle one of the other host is gone.
+TEST_F(DeadHost, TheServerNoticesThatAnIdleClientsHostIsGone) {
+  Server server({"--memory", "32MiB", "--max-clients", "1"});
+  std::vector<Nanos> took;
+  for (std::size_t round = 1; round <= kRounds; ++round) {
+    const auto idle = idle_client(server.address());
+    ASSERT_EQ(count(server.process().output(), "has ended"), 2 * (round - 1));
+    const Nanos cut = clock_.now();  // before either end is cut
+    link_.cut();
+    while (count(server.process().output(), "has ended") < 2 * round - 1) {
+      ASSERT_LT(clock_.now() - cut, 60 * kNanosPerSecond) << "it does not notice";
+      std::this_thread::sleep_for(5ms);
+    }
+    took.push_back(clock_.now() - cut);
+    EXPECT_LT(took.back(), kBound);
+    {
+      ClientOptions options{.server = server.address(), .transport = Transport::kVerbs};
+      options.timeout = options.connect_timeout = 1s;
+      auto next = Client::connect(options);
+      EXPECT_TRUE(next) << "the place is not free: " << to_string(next.error());
+    }
+    while (count(server.process().output(), "has ended") < 2 * round) {
+      ASSERT_LT(clock_.now() - cut, 60 * kNanosPerSecond);
+      std::this_thread::sleep_for(5ms);
+    }
+    link_.restore();
+  }
+  report("the server notices after", took);
+  server.stop_and_check();
+}
+
+// The client has sent a request, which has arrived, and waits for the answer.
+TEST_F(DeadHost, AClientThatWaitsNoticesThatItsServersHostIsGone) {
+  OtherServer server(host_);
+  auto client = Client::connect({.server = server.address(), .transport = Transport::kVerbs});
+  ASSERT_TRUE(client) << to_string(client.error());
+  std::vector<Nanos> took;
+  for (std::size_t round = 1; round <= kRounds; ++round) {
+    ASSERT_TRUE(client->put("key", "value", 30s));
+    server.suspend();
+    const std::uint64_t before = packets_received();
+    Result<std::uint64_t> put = fail(Code::kInternal, nullptr);
+    Nanos ended = 0;
+    std::thread writer([&] {
+      put = client->put("key", "changed", 30s);
+      ended = clock_.now();
+    });
+    while (packets_received() == before)
+      std::this_thread::sleep_for(1ms);
+    const Nanos cut = clock_.now();  // before either end is cut
+    link_.cut();
+    writer.join();
+    link_.restore();
+    server.go_on();
+    ASSERT_FALSE(put);
+    EXPECT_EQ(put.error().code, Code::kDisconnected) << to_string(put.error());
+    EXPECT_EQ(put.error().write, WriteOutcome::kMayHaveHappened);
+    took.push_back(ended - cut);
+    EXPECT_LT(took.back(), kBound);
+  }
+  report("the client notices after", took);
+  server.stop_and_check();
+}
+
+// An idle connection stays. Each look at a silent peer is at least one packet that arrives. The
+// round trip is shorter than the time after which packets are sent again
+// (rdma/transport/verbs/README.md).
+TEST_F(DeadHost, AnIdleConnectionStays) {
+  OtherServer server(host_);
+  auto client = Client::connect({.server = server.address(), .transport = Transport::kVerbs});
+  ASSERT_TRUE(client) << to_string(client.error());
+  ASSERT_TRUE(client->ping());
+  for (const char* const how : {"loss 0%", "delay 20ms"}) {
+    link_.disturb(how);
+    const std::uint64_t before = packets_received();
+    const Nanos deadline = clock_.now() + 60 * kNanosPerSecond;
+    while (packets_received() < before + 10) {
+      ASSERT_LT(clock_.now(), deadline) << how << ": the server does not look after its client";
+      std::this_thread::sleep_for(10ms);
+    }
+    link_.restore();
+    EXPECT_TRUE(client->ping());
+    fmt::print("{}: {} reconnects\n", how, client->stats().reconnects);
+    EXPECT_EQ(client->stats().reconnects, 0U) << how;
+  }
+  server.stop_and_check();
+}
+
+// The answer to a READ is under way when the time of its caller is up: nothing of it lands in
+// memory that the caller has back.
+TEST_F(DeadHost, ALateReadLeavesItsCallersMemoryAlone) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  constexpr std::byte kPattern{0x77};
+  OtherServer server(host_);
+  auto client = Client::connect({.server = server.address(), .transport = Transport::kVerbs});
+  ASSERT_TRUE(client) << to_string(client.error());
+  ASSERT_TRUE(client->put("key", std::string(kBytes, 'v'), 30s));
+  auto buffer = client->allocate_buffer(kBytes);
+  ASSERT_TRUE(buffer) << to_string(buffer.error());
+  int late = 0;
+  for (int round = 0; round < 10; ++round) {
+    ASSERT_TRUE(client->get_into("key", *buffer, {.timeout = 30s}));  // the READs of its place too
+    link_.disturb("delay 60ms");
+    // One way takes 60 ms, and a GET two or three round trips.
+    const auto got =
+        client->get_into("key", *buffer, {.timeout = std::chrono::milliseconds(100 + 30 * round)});
+    late += got ? 0 : 1;
+    std::ranges::fill(buffer->bytes(), kPattern);
+    while (!link_.is_empty())
+      std::this_thread::sleep_for(5ms);
+    EXPECT_EQ(std::ranges::count(buffer->bytes(), kPattern), static_cast<std::ptrdiff_t>(kBytes))
+        << "round " << round;
+    link_.restore();
+  }
+  fmt::print("{} of 10 GETs were late\n", late);
+  EXPECT_GE(late, 3);
+  server.stop_and_check();
+}
+
+// The last one: the other machine does not come back.
+TEST_F(DeadHost, TheServerNoticesThatAnIdleClientsMachineHasEnded) {
+  Server server({"--memory", "32MiB", "--max-clients", "1"});
+  const auto idle = idle_client(server.address());
+  const Nanos ended = clock_.now();
+  host_.end_machine();
+  while (count(server.process().output(), "has ended") == 0) {
+    ASSERT_LT(clock_.now() - ended, 60 * kNanosPerSecond) << "it does not notice";
+    std::this_thread::sleep_for(5ms);
+  }
+  report("the server notices the end of a machine after", {clock_.now() - ended});
+  EXPECT_LT(clock_.now() - ended, kBound);
+  server.stop_and_check();
+}
+
+}  // namespace
+}  // namespace rkv::history
