@@ -83,6 +83,7 @@ std::vector<std::vector<std::byte>> well_formed() {
   query.resize(encode(ScanQuery{.limit = 3, .prefix = as_bytes("fuzz")}, query));
   add({.opcode = Opcode::kScan, .value = query});
   add({.opcode = Opcode::kFlush});
+  add({.opcode = Opcode::kRevoke, .value = as_bytes("fuzz")});
   const std::byte create{1};
   add({.opcode = Opcode::kOpenCounter, .key = counter, .value = {&create, 1}});
   std::vector<std::byte> packed(1024);
