@@ -19,9 +19,9 @@
  *
  * accept: one backup
  * accept L=3: a longer lease
- * accept WRITES=2: two writes
- * accept NEWEST_LINE WRITES=2: instead of records of removed keys: the newest sequence, READ after a miss
- * accept REFUSALS WRITES=2: refusals, which are reads
+ * accept WRITES=2 CHANGES=1: two writes
+ * accept NEWEST_LINE: instead of records of removed keys: the newest sequence, READ after a miss
+ * accept REFUSALS: refusals, which are reads
  * accept REFUSALS REFUSAL_BY_LEASE: the server compares its own lease and sends no t
  * accept SUSPENDED_PRIMARY WRITES=0 CHANGES=2: the primary's clock stops for a time; the client's difference of the clocks is older
  * accept SUSPENDED_PRIMARY LEARNT_AGAIN WRITES=0 CHANGES=2: or is measured again, by an answer that waits for a round with the backups
@@ -30,7 +30,10 @@
  * accept SILENT: instead of the wait before acting: no answers since the transaction was sent, and a wait before it
  * accept BACK_BY_NEW_PROCESS: a backup that was removed comes back as another process alone; it need not notice removals
  * accept-long BACKUPS=2 CHANGES=2: two backups
- * accept-long L=4 W=2 WRITES=2: finer time
+ * accept-long WRITES=2: two writes, three transactions
+ * accept-long NEWEST_LINE WRITES=2: the same with the newest sequence
+ * accept-long REFUSALS WRITES=2: the same with refusals
+ * accept-long L=4 W=2: finer time
  * accept-long REFUSALS SUSPENDED_PRIMARY LEARNT_AGAIN CHANGES=2: suspends, refusals and GETs
  * reject NO_TICK: every GET is believed
  * reject LEASE_FROM_ANSWER: the lease is counted from when the answer arrives
@@ -49,7 +52,7 @@
  * reject REFUSALS REFUSAL_NO_MARK: a refusal shows what is not replicated
  * reject HIT_NO_MARK: a value is answered before the mark has passed it
  * reject MISS_NO_MARK: a miss is answered before the mark has passed the removal
- * reject CLEARED_EARLY WRITES=2: the record of a removed key goes before the mark has passed the removal
+ * reject CLEARED_EARLY: the record of a removed key goes before the mark has passed the removal
  * reject NEWEST_LINE NEWEST_LATE: the newest sequence is written after the removal is seen
  */
 #ifndef BACKUPS
