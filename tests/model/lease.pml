@@ -1,4 +1,4 @@
-/* Whom a client may believe: leases from the backups, the tick line, take-over, joining, suspends.
+/* Which primary a client may believe: leases from the backups, the tick line, take-over, joining, suspends.
  *
  * One key in a replicated group. P is the primary of term 1. Its backups may become primary of term
  * 2, and P need not notice. A client calls GET again and again and READs the memory of P.
@@ -29,6 +29,7 @@
  * accept JOIN_HEARD: instead of a joiner's wait: its promise to a message after the view counts it
  * accept SILENT: instead of the wait before acting: no answers since the transaction was sent, and a wait before it
  * accept BACK_BY_NEW_PROCESS: a backup that was removed comes back as another process alone; it need not notice removals
+ * accept HAND_OVER: the primary hands over: no more ticks, and a backup acts when the last has run out
  * accept-long BACKUPS=2 CHANGES=2: two backups
  * accept-long WRITES=2: two writes, three transactions
  * accept-long NEWEST_LINE WRITES=2: the same with the newest sequence
@@ -53,6 +54,7 @@
  * reject HIT_NO_MARK: a value is answered before the mark has passed it
  * reject MISS_NO_MARK: a miss is answered before the mark has passed the removal
  * reject CLEARED_EARLY: the record of a removed key goes before the mark has passed the removal
+ * reject HAND_OVER RELEASED_EARLY: a primary hands over while a tick still covers calls
  * reject NEWEST_LINE NEWEST_LATE: the newest sequence is written after the removal is seen
  */
 #ifndef BACKUPS
@@ -97,6 +99,12 @@ bool behind;     /* etcd has changed since P read it */
 bool ended;
 byte tx; /* P's transaction that is not over: the new set + 1 */
 byte adding;
+#ifdef HAND_OVER
+bool handing_over;
+#define GOES_ON (!ended && !handing_over)
+#else
+#define GOES_ON (!ended)
+#endif
 
 /* backups 1 and 2 */
 byte has[3], wait[3];
@@ -174,7 +182,7 @@ inline wake_up() { d_step { !slept && lag -> slept = true } }
 
 /* ---- writes ---- */
 
-inline begin(kind) { d_step { !ended && begun < WRITES && begun == published -> begun++; removes[begun] = kind;
+inline begin(kind) { d_step { GOES_ON && begun < WRITES && begun == published -> begun++; removes[begun] = kind;
 #if defined(NEWEST_LINE) && !defined(NEWEST_LATE)
   newest = begun;
 #endif
@@ -314,7 +322,7 @@ inline write_in_term_2(b) { d_step { acts[b] && settled < TERM_2 -> settled = TE
 
 inline read_clock() {
   d_step {
-    !ended && ticking == 0 ->
+    GOES_ON && ticking == 0 ->
 #ifdef T_AFTER_LOOK
     if :: BOTH(PROMISED_W) -> ticking = 1 :: else fi;
 #else
@@ -337,6 +345,20 @@ inline compare_lease() { /* a t that is nearly past is written only if the lease
 inline write_line() {
   d_step { ticking == 2 -> line = next; line_covers = next_covers; ticking = 0; next = 0; next_covers = false }
 }
+
+#ifdef HAND_OVER
+inline hand_over() { d_step { GOES_ON && primary == 0 -> handing_over = true } }
+#ifdef RELEASED_EARLY
+#define NO_TICK_COVERS true
+#else
+#define NO_TICK_COVERS (ticking == 0 && line == 0)
+#endif
+inline release(b) { /* P tells b, which has everything, to act at once */
+  d_step {
+    handing_over && !ended && NO_TICK_COVERS && mark == begun && has[b] == begun && (view & B(b)) && wait[b] -> wait[b] = 0
+  }
+}
+#endif
 
 /* ---- the client ---- */
 
@@ -405,7 +427,7 @@ inline give_up() { d_step { phase -> end_call() } }
 inline request() { d_step { phase == 1 -> phase = 6; covered = false } }
 inline read_t() {
   d_step {
-    phase >= 6 && !ended && !covered &&
+    phase >= 6 && GOES_ON && !covered &&
 #if defined(REFUSAL_NO_T)
       true
 #elif defined(REFUSAL_BY_LEASE)
@@ -460,6 +482,9 @@ end:
   :: read_newest()
 #else
   :: clear()
+#endif
+#ifdef HAND_OVER
+  :: hand_over() :: release(1)
 #endif
 #ifdef JOIN_HEARD
   :: heard_of(1)
