@@ -156,7 +156,7 @@ inline message(p, b) { /* the first of a term or of a connection, or the next en
 #endif
     :: else
     fi;
-#if defined(DROP_TO_MARK) || defined(IN_SYNC_ME)
+#ifdef DROP_TO_MARK
     if :: term[b] < term[p] -> n = (mark[b] < n -> mark[b] : n); n = (disk[b] > n -> disk[b] : n) :: else fi;
 #endif
     if :: mark[b] > n -> mark[b] = n :: else fi;

@@ -77,13 +77,12 @@ inline write_(p) { d_step { SERVES(p) && !(stuck & B(p)) && length[p] < WRITES &
 inline obey(p, b) { /* the first message of a term */
   d_step {
     HEARS(b, p) && answer[3*p+b] == 0 && !(stuck & B(b)) &&
-      (obeys[b] == p || seen[p] > seen[b] || c_primary == p) ->
+      (obeys[b] == p || c_primary == p) ->
     obeys[b] = p;
     if :: length[b] > length[p] -> length[b] = length[p] :: else fi;
     answer[3*p+b] = 1 + length[b]
   }
 }
-#define BATCH(p, b) (length[p] - length[b])
 inline take(p, b) {
   d_step {
     HEARS(b, p) && obeys[b] == p && answer[3*p+b] && !(stuck & B(b)) && length[b] < length[p] &&
