@@ -70,7 +70,12 @@ inline answer(b) {
 #else
 #define ALL_HAVE ((has_answered & in_sync) == in_sync)
 #endif
-inline time_has_come() { d_step { ALL_HAVE && (group_time != proposed || !judges) -> group_time = proposed; judges = true } }
+inline time_has_come() {
+  d_step {
+    ALL_HAVE && (group_time != proposed || !judges) ->
+    group_time = proposed; judges = true
+  }
+}
 #ifdef OWN_CLOCK
 #define NOW clock_[primary]
 #else

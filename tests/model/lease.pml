@@ -1,4 +1,4 @@
-/* Which primary a client may believe: leases from the backups, the tick line, take-over, joining, suspends.
+/* Which primary a client may believe: leases, tick line, take-over, joining, suspends, hand-over.
  *
  * One key in a replicated group. P is the primary of term 1. Its backups may become primary of term
  * 2, and P need not notice. A client calls GET again and again and READs the memory of P.
@@ -175,18 +175,23 @@ inline clock() {
 inline clock_of_the_others() { d_step { ticking == 0 -> LESS(lease[1]); LESS(wait[1]) } }
 #endif
 #ifdef SUSPENDED_PRIMARY
-/* What P measures stands still: its lease, and its t, which the client compares with its own clock. */
+/* What P measures stands still: its lease, and its t, which the client compares with its clock. */
 inline clock_of_the_others() { d_step { !slept && lag < L + 1 -> lag++; LESS(wait[1]) } }
 inline wake_up() { d_step { !slept && lag -> slept = true } }
 #endif
 
 /* ---- writes ---- */
 
-inline begin(kind) { d_step { GOES_ON && begun < WRITES && begun == published -> begun++; removes[begun] = kind;
+inline begin(kind) {
+  d_step {
+    GOES_ON && begun < WRITES && begun == published ->
+    begun++; removes[begun] = kind;
 #if defined(NEWEST_LINE) && !defined(NEWEST_LATE)
-  newest = begun;
+    newest = begun;
 #endif
-  skip } }
+    skip
+  }
+}
 inline publish() { d_step { !ended && published < begun -> published = begun } }
 inline write_newest() { d_step { newest < published -> newest = published } }
 inline raise_mark() {
@@ -201,7 +206,10 @@ inline raise_mark() {
 #define MAY_CLEAR (mark >= published)
 #endif
 inline clear() {
-  d_step { !ended && published == begun && removes[published] && cleared < published && MAY_CLEAR -> cleared = published }
+  d_step {
+    !ended && published == begun && removes[published] && cleared < published && MAY_CLEAR ->
+    cleared = published
+  }
 }
 
 /* ---- messages ---- */
@@ -225,10 +233,20 @@ inline promise(b, d) { /* to a message that was sent d units ago */
 }
 inline take(b) { d_step { !ended && ANSWERS(b) && has[b] < published -> has[b]++; wait[b] = L } }
 #ifdef LEASE_FROM_ANSWER
-inline answer_arrives(b) { d_step { answered[b] && !ended -> lease[b] = LEASE; answered[b] = false } }
+inline answer_arrives(b) {
+  d_step {
+    answered[b] && !ended ->
+    lease[b] = LEASE; answered[b] = false
+  }
+}
 #endif
 #ifdef SUSPENDED_PRIMARY
-inline round(b) { d_step { !ended && ANSWERS(b) && asked && !(heard & B(b)) -> heard = heard | B(b); wait[b] = L } }
+inline round(b) {
+  d_step {
+    !ended && ANSWERS(b) && asked && !(heard & B(b)) ->
+    heard = heard | B(b); wait[b] = L
+  }
+}
 #endif
 
 /* ---- the configuration ---- */
@@ -255,7 +273,8 @@ inline remove_(b) {
 #endif
 inline add(b) {
   d_step {
-    !ended && !behind && tx == 0 && !adding && !(view & B(b)) && primary == 0 && changes < CHANGES && CAUGHT_UP(b) ->
+    !ended && !behind && tx == 0 && !adding && !(view & B(b)) && primary == 0 &&
+      changes < CHANGES && CAUGHT_UP(b) ->
     view = view | B(b);
     NEW_PROCESS(b);
 #ifdef JOIN_HEARD
@@ -268,7 +287,10 @@ inline add(b) {
 #ifdef JOIN_HEARD
 /* A message that is sent now is answered: the transaction may go. */
 inline heard_of(b) {
-  d_step { adding == b && !ended && !behind && ANSWERS(b) -> wait[b] = L; lease[b] = LEASE; adding = 0; tx = view + 1 }
+  d_step {
+    adding == b && !ended && !behind && ANSWERS(b) ->
+    wait[b] = L; lease[b] = LEASE; adding = 0; tx = view + 1
+  }
 }
 #endif
 inline learn() {
@@ -292,7 +314,10 @@ inline commit_p() {
   }
 }
 inline commit(b) {
-  d_step { asks[b] -> changes++; primary = b; tx = 0; behind = true; asks[1] = false; asks[2] = false }
+  d_step {
+    asks[b] ->
+    changes++; primary = b; tx = 0; behind = true; asks[1] = false; asks[2] = false
+  }
 }
 inline know(b) {
   d_step {
@@ -311,10 +336,16 @@ inline know(b) {
 #define MAY_ACT(b) (wait[b] == 0)
 #endif
 inline ask(b) {
-  d_step { (in_sync & B(b)) && knows[b] && primary == 0 && !asks[b] && changes < CHANGES && MAY_ASK(b) -> asks[b] = true }
+  d_step {
+    (in_sync & B(b)) && knows[b] && primary == 0 && !asks[b] && changes < CHANGES && MAY_ASK(b) ->
+    asks[b] = true
+  }
 }
 inline act(b) {
-  d_step { primary == b && !acts[b] && MAY_ACT(b) -> acts[b] = true; assert(settled <= has[b]) /* nothing shown is lost */ }
+  d_step {
+    primary == b && !acts[b] && MAY_ACT(b) ->
+    acts[b] = true; assert(settled <= has[b]) /* nothing shown is lost */
+  }
 }
 inline write_in_term_2(b) { d_step { acts[b] && settled < TERM_2 -> settled = TERM_2 } }
 
@@ -337,13 +368,19 @@ inline compare_lease() { /* a t that is nearly past is written only if the lease
 #ifdef T_AFTER_LOOK
     ticking = 2; next = W; next_covers = T_COVERS;
 #else
-    if :: BOTH(PROMISED_NEXT) -> ticking = 2 :: else -> ticking = 0; next = 0; next_covers = false fi;
+    if
+    :: BOTH(PROMISED_NEXT) -> ticking = 2
+    :: else -> ticking = 0; next = 0; next_covers = false
+    fi;
 #endif
     skip
   }
 }
 inline write_line() {
-  d_step { ticking == 2 -> line = next; line_covers = next_covers; ticking = 0; next = 0; next_covers = false }
+  d_step {
+    ticking == 2 ->
+    line = next; line_covers = next_covers; ticking = 0; next = 0; next_covers = false
+  }
 }
 
 #ifdef HAND_OVER
@@ -355,7 +392,9 @@ inline hand_over() { d_step { GOES_ON && primary == 0 -> handing_over = true } }
 #endif
 inline release(b) { /* P tells b, which has everything, to act at once */
   d_step {
-    handing_over && !ended && NO_TICK_COVERS && mark == begun && has[b] == begun && (view & B(b)) && wait[b] -> wait[b] = 0
+    handing_over && !ended && NO_TICK_COVERS && mark == begun && has[b] == begun && (view & B(b)) &&
+      wait[b] ->
+    wait[b] = 0
   }
 }
 #endif
@@ -363,7 +402,8 @@ inline release(b) { /* P tells b, which has everything, to act at once */
 /* ---- the client ---- */
 
 inline end_call() {
-  phase = 0; v = 0; since = 0; line_newest = 0; covered = false; miss = false; line_covers = false; next_covers = false;
+  phase = 0; v = 0; since = 0; line_newest = 0; covered = false; miss = false; line_covers = false;
+  next_covers = false;
 #ifdef SUSPENDED_PRIMARY
   lag_at_call = 0; age = 0;
 #endif
@@ -371,7 +411,8 @@ inline end_call() {
 }
 inline call() {
   d_step {
-    phase == 0 -> phase = 1; since = settled; line_covers = LINE_COVERS(line); next_covers = LINE_COVERS(next);
+    phase == 0 ->
+    phase = 1; since = settled; line_covers = LINE_COVERS(line); next_covers = LINE_COVERS(next);
 #ifdef SUSPENDED_PRIMARY
     lag_at_call = lag;
 #endif
@@ -399,7 +440,12 @@ inline read_record() {
   }
 }
 inline read_newest() { d_step { phase == 3 -> phase = 4; line_newest = newest } }
-inline read_mark() { d_step { (phase == 2 && mark >= v) || (phase == 4 && mark >= line_newest) -> phase = 5 } }
+inline read_mark() {
+  d_step {
+    (phase == 2 && mark >= v) || (phase == 4 && mark >= line_newest) ->
+    phase = 5
+  }
+}
 #ifdef NO_TICK
 #define BELIEVED true
 #else
@@ -422,7 +468,7 @@ inline answer() {
 }
 inline give_up() { d_step { phase -> end_call() } }
 
-/* A request that the server refuses because of what it sees: a conflict, "not found", a page, a GET. */
+/* A request that is answered by what the server sees: a conflict, "not found", a page, a GET. */
 #ifdef REFUSALS
 inline request() { d_step { phase == 1 -> phase = 6; covered = false } }
 inline read_t() {
@@ -453,7 +499,10 @@ inline measure() { d_step { slept && lag && phase == 0 && !ended -> lag = 0 } }
 #else
 inline ask_for_measure() { d_step { slept && lag && !asked && !ended -> asked = true } }
 inline measure() { /* for later calls: a call under way has its own */
-  d_step { asked && !ended && phase == 0 && (view & heard) == view -> lag = 0; asked = false; heard = 0 }
+  d_step {
+    asked && !ended && phase == 0 && (view & heard) == view ->
+    lag = 0; asked = false; heard = 0
+  }
 }
 #endif
 #endif
@@ -493,10 +542,12 @@ end:
   :: answer_arrives(1)
 #endif
   :: promise(1, 0) :: promise(1, 1) :: promise(1, 2) :: promise(1, 3) :: promise(1, 4)
-  :: take(1) :: remove_(1) :: add(1) :: know(1) :: ask(1) :: commit(1) :: act(1) :: write_in_term_2(1)
+  :: take(1) :: remove_(1) :: add(1) :: know(1) :: ask(1) :: commit(1) :: act(1)
+  :: write_in_term_2(1)
 #if BACKUPS == 2
   :: promise(2, 0) :: promise(2, 1) :: promise(2, 2) :: promise(2, 3) :: promise(2, 4)
-  :: take(2) :: remove_(2) :: add(2) :: know(2) :: ask(2) :: commit(2) :: act(2) :: write_in_term_2(2)
+  :: take(2) :: remove_(2) :: add(2) :: know(2) :: ask(2) :: commit(2) :: act(2)
+  :: write_in_term_2(2)
 #endif
   :: commit_p() :: learn()
   :: read_clock() :: compare_lease() :: write_line()

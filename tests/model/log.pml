@@ -77,7 +77,7 @@ bool acting[3]; /* as primary of term[] */
 byte view[3];   /* who is in sync, as far as this primary knows or fears */
 bool behind[3]; /* etcd has changed since this primary read it */
 byte inherited[3]; /* where its term began */
-byte answer[9];    /* [3p+b]: 1 + the position that b's process has answered to p in p's term; 0: none */
+byte answer[9];    /* [3p+b]: 1 + the position that b's process has answered in p's term; 0: none */
 
 byte c_term = 1, c_primary, c_set = IN_SYNC, changes;
 byte tx[3];    /* a transaction that is not over: 1 take-over, 2 the new set, 3 started again */
@@ -85,7 +85,7 @@ byte tx_set[3];
 
 byte answered[POSITIONS + 1]; /* the term of the entry that was answered */
 byte answered_synced;         /* positions that were answered as synced */
-byte from_disk;               /* the last term that began with what was on a disk: memory is lost, as promised */
+byte from_disk; /* the last term that began with what was on a disk: memory is lost, as promised */
 byte writes, crashes;
 
 hidden byte i, n, k;
@@ -126,7 +126,10 @@ inline write_(p) {
 }
 inline common_length(p, b) { /* n: as far as both logs are the same */
   n = 0;
-  do :: n < POSITIONS && TERM(log[p], n + 1) && TERM(log[p], n + 1) == TERM(log[b], n + 1) -> n++ :: else -> break od
+  do
+  :: n < POSITIONS && TERM(log[p], n + 1) && TERM(log[p], n + 1) == TERM(log[b], n + 1) -> n++
+  :: else -> break
+  od
 }
 #ifdef LOWER_TERM
 #define OBEYS(b, p) true
@@ -145,7 +148,7 @@ inline message(p, b) { /* the first of a term or of a connection, or the next en
 #else
     if
     :: disk[b] > n ->
-       /* It has entries that this primary never had, and an engine cannot forget: empty it, copy. */
+       /* It has entries that this primary never had. An engine cannot forget: empty it, copy. */
 #ifndef LOWER_TERM
        assert(!(c_term == term[p] && RUNS(c_set, b))); /* never a copy that counts */
 #endif
@@ -157,7 +160,11 @@ inline message(p, b) { /* the first of a term or of a connection, or the next en
     :: else
     fi;
 #ifdef DROP_TO_MARK
-    if :: term[b] < term[p] -> n = (mark[b] < n -> mark[b] : n); n = (disk[b] > n -> disk[b] : n) :: else fi;
+    if
+    :: term[b] < term[p] ->
+       n = (mark[b] < n -> mark[b] : n); n = (disk[b] > n -> disk[b] : n)
+    :: else
+    fi;
 #endif
     if :: mark[b] > n -> mark[b] = n :: else fi;
 #ifdef NO_HISTORY
@@ -175,7 +182,8 @@ inline message(p, b) { /* the first of a term or of a connection, or the next en
 }
 inline tell_mark(p, b) {
   d_step {
-    acting[p] && term[b] == term[p] && !acting[b] && answer[3*p+b] && mark[b] < mark[p] && mark[b] < LENGTH(log[b]) ->
+    acting[p] && term[b] == term[p] && !acting[b] && answer[3*p+b] && mark[b] < mark[p] &&
+      mark[b] < LENGTH(log[b]) ->
     mark[b] = (mark[p] < LENGTH(log[b]) -> mark[p] : LENGTH(log[b]))
   }
 }
@@ -184,10 +192,12 @@ inline tell_mark(p, b) {
 #else
 #define COUNTS(p, b) !(view[p] & DEAD(b))
 #endif
-#define HAS_NEXT(p, b) (!NAMES(view[p], b) || b == p || (COUNTS(p, b) && answer[3*p+b] > mark[p] + 1))
+#define HAS_NEXT(p, b) \
+  (!NAMES(view[p], b) || b == p || (COUNTS(p, b) && answer[3*p+b] > mark[p] + 1))
 inline raise_mark(p) {
   d_step {
-    acting[p] && from_disk <= term[p] && mark[p] < LENGTH(log[p]) && HAS_NEXT(p, 0) && HAS_NEXT(p, 1) && HAS_NEXT(p, 2) ->
+    acting[p] && from_disk <= term[p] && mark[p] < LENGTH(log[p]) && HAS_NEXT(p, 0) &&
+      HAS_NEXT(p, 1) && HAS_NEXT(p, 2) ->
     mark[p]++;
     n = TERM(log[p], mark[p]);
     assert(answered[mark[p]] == 0 || answered[mark[p]] == n); /* one history */
@@ -200,10 +210,13 @@ inline raise_mark(p) {
     k = 0; n = 0
   }
 }
-#define SYNCED_NEXT(p, b) (!NAMES(view[p], b) || (disk[b] > answered_synced && (b == p || (COUNTS(p, b) && answer[3*p+b] && term[b] == term[p]))))
+#define SYNCED_NEXT(p, b) \
+  (!NAMES(view[p], b) || (disk[b] > answered_synced && \
+   (b == p || (COUNTS(p, b) && answer[3*p+b] && term[b] == term[p]))))
 inline answer_synced(p) {
   d_step {
-    acting[p] && from_disk <= term[p] && answered_synced < mark[p] && SYNCED_NEXT(p, 0) && SYNCED_NEXT(p, 1) && SYNCED_NEXT(p, 2) ->
+    acting[p] && from_disk <= term[p] && answered_synced < mark[p] && SYNCED_NEXT(p, 0) &&
+      SYNCED_NEXT(p, 1) && SYNCED_NEXT(p, 2) ->
     answered_synced++
   }
 }
@@ -219,7 +232,8 @@ inline crash(r) { d_step { crashes < CRASHES -> crashes++; end_of_process(r) } }
 
 /* ---- the configuration ---- */
 
-#define MAY_CHANGE(p) (acting[p] && !behind[p] && term[p] == c_term && tx[p] == 0 && changes < CHANGES)
+#define MAY_CHANGE(p) \
+  (acting[p] && !behind[p] && term[p] == c_term && tx[p] == 0 && changes < CHANGES)
 inline remove_(p, b) {
   d_step {
     MAY_CHANGE(p) && NAMES(view[p], b) -> tx[p] = 2; tx_set[p] = WITHOUT(view[p], b);
@@ -242,7 +256,8 @@ inline remove_(p, b) {
 #endif
 inline add(p, b) {
   d_step {
-    MAY_CHANGE(p) && !NAMES(view[p], b) && answer[3*p+b] && term[b] == term[p] && CAUGHT_UP(p, b) && CAUGHT_UP_ON_DISK(b) ->
+    MAY_CHANGE(p) && !NAMES(view[p], b) && answer[3*p+b] && term[b] == term[p] && CAUGHT_UP(p, b) &&
+      CAUGHT_UP_ON_DISK(b) ->
     tx[p] = 2; tx_set[p] = view[p] | B(b);
 #ifndef JOIN_VIEW_LATE
     view[p] = view[p] | B(b)
@@ -259,17 +274,24 @@ inline learn(p) {
   }
 }
 #ifdef TIMEOUT_IS_FAILURE
-inline give_up(p) { d_step { MAY_CHANGE(p) || (acting[p] && !behind[p] && tx[p] == 2) -> view[p] = c_set } }
+inline give_up(p) {
+  d_step {
+    MAY_CHANGE(p) || (acting[p] && !behind[p] && tx[p] == 2) ->
+    view[p] = c_set
+  }
+}
 #endif
 inline candidate(r) {
   d_step {
-    !acting[r] && tx[r] == 0 && RUNS(c_set, r) && c_primary != r && c_term < TERMS && changes < CHANGES ->
+    !acting[r] && tx[r] == 0 && RUNS(c_set, r) && c_primary != r && c_term < TERMS &&
+      changes < CHANGES ->
     tx[r] = 1; tx_set[r] = B(r)
   }
 }
 inline started_again(r) {
   d_step {
-    !acting[r] && tx[r] == 0 && NAMES(c_set, r) && (c_set & DEAD(r)) && changes < CHANGES && c_term < TERMS ->
+    !acting[r] && tx[r] == 0 && NAMES(c_set, r) && (c_set & DEAD(r)) && changes < CHANGES &&
+      c_term < TERMS ->
     tx[r] = 3; tx_set[r] = B(r)
   }
 }
@@ -326,35 +348,32 @@ inline act(r) {
   }
 }
 #ifdef TERM_EARLY
-inline act_early(r) { d_step { !acting[r] && tx[r] == 1 -> begin_term(r, c_term + 1, WITHOUT(c_set, c_primary)) } }
+inline act_early(r) {
+  d_step {
+    !acting[r] && tx[r] == 1 ->
+    begin_term(r, c_term + 1, WITHOUT(c_set, c_primary))
+  }
+}
 #endif
 
+#define EACH(f) :: f(0) :: f(1) :: f(2)
+#define PAIRS(f) :: f(0, 1) :: f(0, 2) :: f(1, 0) :: f(1, 2) :: f(2, 0) :: f(2, 1)
 proctype world() {
 end:
   do
-  :: write_(0) :: write_(1) :: write_(2)
-  :: message(0, 1) :: message(0, 2) :: message(1, 0) :: message(1, 2) :: message(2, 0) :: message(2, 1)
-  :: tell_mark(0, 1) :: tell_mark(0, 2) :: tell_mark(1, 0) :: tell_mark(1, 2) :: tell_mark(2, 0) :: tell_mark(2, 1)
-  :: raise_mark(0) :: raise_mark(1) :: raise_mark(2)
+  EACH(write_) PAIRS(message) PAIRS(tell_mark) EACH(raise_mark) EACH(save) EACH(crash)
 #ifndef NO_SYNC
-  :: answer_synced(0) :: answer_synced(1) :: answer_synced(2)
+  EACH(answer_synced)
 #endif
-  :: save(0) :: save(1) :: save(2)
-  :: crash(0) :: crash(1) :: crash(2)
 #ifndef NO_SHRINK
-  :: remove_(0, 1) :: remove_(0, 2) :: remove_(1, 0) :: remove_(1, 2) :: remove_(2, 0) :: remove_(2, 1)
+  PAIRS(remove_)
 #endif
-  :: add(0, 1) :: add(0, 2) :: add(1, 0) :: add(1, 2) :: add(2, 0) :: add(2, 1)
-  :: learn(0) :: learn(1) :: learn(2)
+  PAIRS(add) EACH(learn) EACH(candidate) EACH(started_again) EACH(commit) EACH(act)
 #ifdef TIMEOUT_IS_FAILURE
-  :: give_up(0) :: give_up(1) :: give_up(2)
+  EACH(give_up)
 #endif
-  :: candidate(0) :: candidate(1) :: candidate(2)
-  :: started_again(0) :: started_again(1) :: started_again(2)
-  :: commit(0) :: commit(1) :: commit(2)
-  :: act(0) :: act(1) :: act(2)
 #ifdef TERM_EARLY
-  :: act_early(0) :: act_early(1) :: act_early(2)
+  EACH(act_early)
 #endif
   od
 }

@@ -1,4 +1,4 @@
-/* Each write once, although answers are lost and primaries change: one outcome per slot of a client.
+/* Each write once, although answers are lost and primaries change: one outcome per client's slot.
  *
  * A client has slots. In each it has one write without an answer at most, and numbers its writes
  * upwards. A server keeps of each slot the number and the outcome of the last write (the replay cache
@@ -107,7 +107,8 @@ inline send(s, k) {
 #endif
 inline take_up(k, s, m) {
   d_step {
-    acts[k] && known[k] && ARRIVES(k, s, m) && IS_NEW(k, s, m) && FREE(k, s) && !(under_way[k] & BIT(s, m)) ->
+    acts[k] && known[k] && ARRIVES(k, s, m) && IS_NEW(k, s, m) && FREE(k, s) &&
+      !(under_way[k] & BIT(s, m)) ->
     under_way[k] = under_way[k] | BIT(s, m)
   }
 }
@@ -129,7 +130,8 @@ inline execute(k, s, m) {
 inline record(k, s, m) {
   d_step {
     (being_recorded[k] & BIT(s, m)) ->
-    being_recorded[k] = being_recorded[k] - BIT(s, m); under_way[k] = under_way[k] - BIT(s, m); LAST(k, s) = m
+    being_recorded[k] = being_recorded[k] - BIT(s, m); under_way[k] = under_way[k] - BIT(s, m);
+    LAST(k, s) = m
   }
 }
 #endif
@@ -148,7 +150,8 @@ inline answer(k, s, m) {
     WAITS(k, s, m) && LAST(k, s) && REPLICATED(k, s, LAST(k, s)) ->
     assert(LAST(k, s) == m); /* the outcome of another write */
 #elif defined(SLOT_NOT_COMPARED)
-    WAITS(k, s, m) && ((LAST(k, 0) == m && REPLICATED(k, 0, m)) || (LAST(k, 1) == m && REPLICATED(k, 1, m))) ->
+    WAITS(k, s, m) && ((LAST(k, 0) == m && REPLICATED(k, 0, m)) ||
+      (LAST(k, 1) == m && REPLICATED(k, 1, m))) ->
     assert(LAST(k, s) == m);
 #else
     WAITS(k, s, m) && LAST(k, s) == m && REPLICATED(k, s, m) ->
@@ -170,7 +173,8 @@ inline refuse_unknown(k, s, m) { d_step { WAITS(k, s, m) && !known[k] -> got[s] 
 #ifdef ASK
 inline end_connection(k, s) { /* of the newest request, as the server sees it */
   d_step {
-    acts[k] && at_[s] == k + 1 && sent[s] > got[s] && !(under_way[k] & BIT(s, sent[s])) && !(over & BIT(s, sent[s])) ->
+    acts[k] && at_[s] == k + 1 && sent[s] > got[s] && !(under_way[k] & BIT(s, sent[s])) &&
+      !(over & BIT(s, sent[s])) ->
     over = over | BIT(s, sent[s])
   }
 }
@@ -208,7 +212,8 @@ inline forget(k) {
 #define OBEYS(b, k) (acts[k] && !acts[b] && (b == 1 || k == 1 || !heard))
 inline stream(k, b, s) {
   d_step {
-    OBEYS(b, k) && (b == 1 || in_sync_2[k]) && (k == 0 || heard) && (done[k] & ALL_OF(s)) != (done[b] & ALL_OF(s)) ->
+    OBEYS(b, k) && (b == 1 || in_sync_2[k]) && (k == 0 || heard) &&
+      (done[k] & ALL_OF(s)) != (done[b] & ALL_OF(s)) ->
     done[b] = (done[b] & (63 - ALL_OF(s))) | (done[k] & ALL_OF(s));
     took[k + b - 1] = took[k + b - 1] | (done[k] & ALL_OF(s));
 #if !defined(TABLE_IN_MEMORY) && !defined(RECORDED_APART)
@@ -219,7 +224,10 @@ inline stream(k, b, s) {
 }
 #ifdef RECORDED_APART
 inline stream_outcome(k, b, s) { /* the log is in order: after its write */
-  d_step { OBEYS(b, k) && (k == 0 || heard) && (done[k] & ALL_OF(s)) == (done[b] & ALL_OF(s)) -> LAST(b, s) = LAST(k, s) }
+  d_step {
+    OBEYS(b, k) && (k == 0 || heard) && (done[k] & ALL_OF(s)) == (done[b] & ALL_OF(s)) ->
+    LAST(b, s) = LAST(k, s)
+  }
 }
 #endif
 inline copy() { /* a joiner, or a replica that hears of server 1: it has server 1's log now */
@@ -239,8 +247,18 @@ inline join() {
     skip
   }
 }
-inline take_over_1() { d_step { !acts[1] -> acts[1] = true; in_sync_2[1] = in_sync_2[0]; is_sound(1) } }
-inline take_over_2() { d_step { acts[1] && !acts[2] && in_sync_2[1] -> acts[2] = true; is_sound(2) } }
+inline take_over_1() {
+  d_step {
+    !acts[1] ->
+    acts[1] = true; in_sync_2[1] = in_sync_2[0]; is_sound(1)
+  }
+}
+inline take_over_2() {
+  d_step {
+    acts[1] && !acts[2] && in_sync_2[1] ->
+    acts[2] = true; is_sound(2)
+  }
+}
 
 #define BY_SERVER(f, s, m) :: f(0, s, m) :: f(1, s, m) :: f(2, s, m)
 #if NUMBERS == 3
@@ -251,7 +269,8 @@ inline take_over_2() { d_step { acts[1] && !acts[2] && in_sync_2[1] -> acts[2] =
 #if SLOTS == 2
 #define EACH(f) BY_NUMBER(f, 0) BY_NUMBER(f, 1)
 #define BY_SLOT(f) :: f(0, 0) :: f(1, 0) :: f(2, 0) :: f(0, 1) :: f(1, 1) :: f(2, 1)
-#define STREAMS(f) :: f(0, 1, 0) :: f(0, 2, 0) :: f(1, 2, 0) :: f(0, 1, 1) :: f(0, 2, 1) :: f(1, 2, 1)
+#define STREAMS(f) \
+  :: f(0, 1, 0) :: f(0, 2, 0) :: f(1, 2, 0) :: f(0, 1, 1) :: f(0, 2, 1) :: f(1, 2, 1)
 #else
 #define EACH(f) BY_NUMBER(f, 0)
 #define BY_SLOT(f) :: f(0, 0) :: f(1, 0) :: f(2, 0)

@@ -62,18 +62,39 @@ byte wanted[3];
 
 /* ---- what breaks ---- */
 
-inline end_(r) { d_step { faults < FAULTS && ALIVE(r) -> faults++; dead = dead | B(r); acting[r] = false } }
-inline cut_link(a, b) { d_step { faults < FAULTS && LINK(a, b) -> faults++; cut = cut | B(a + b - 1) } }
+inline end_(r) {
+  d_step {
+    faults < FAULTS && ALIVE(r) ->
+    faults++; dead = dead | B(r); acting[r] = false
+  }
+}
+inline cut_link(a, b) {
+  d_step {
+    faults < FAULTS && LINK(a, b) ->
+    faults++; cut = cut | B(a + b - 1)
+  }
+}
 inline cut_etcd(r) { d_step { faults < FAULTS && ETCD(r) -> faults++; no_etcd = no_etcd | B(r) } }
-inline stop_taking(r) { d_step { faults < FAULTS && ALIVE(r) && !(stuck & B(r)) -> faults++; stuck = stuck | B(r) } }
+inline stop_taking(r) {
+  d_step {
+    faults < FAULTS && ALIVE(r) && !(stuck & B(r)) ->
+    faults++; stuck = stuck | B(r)
+  }
+}
 inline lose(r) { d_step { faults < FAULTS && pending[r] -> faults++; pending[r] = 0 } }
 
 /* ---- the log ---- */
 
 #define ADMITTED(p) (engine[p] >= inherited[p])
 #define SERVES(p) (acting[p] && ALIVE(p) && ADMITTED(p))
-inline write_(p) { d_step { SERVES(p) && !(stuck & B(p)) && length[p] < WRITES && length[p] - mark[p] < QUEUE -> length[p]++ } }
-#define HEARS(b, p) (b != p && acting[p] && ALIVE(p) && ALIVE(b) && LINK(p, b) && !silent[p] && !acting[b])
+inline write_(p) {
+  d_step {
+    SERVES(p) && !(stuck & B(p)) && length[p] < WRITES && length[p] - mark[p] < QUEUE ->
+    length[p]++
+  }
+}
+#define HEARS(b, p) \
+  (b != p && acting[p] && ALIVE(p) && ALIVE(b) && LINK(p, b) && !silent[p] && !acting[b])
 inline obey(p, b) { /* the first message of a term */
   d_step {
     HEARS(b, p) && answer[3*p+b] == 0 && !(stuck & B(b)) &&
@@ -96,15 +117,25 @@ inline take(p, b) {
 #define ROOM(b) true
 #endif
 inline tell_mark(p, b) {
-  d_step { HEARS(b, p) && obeys[b] == p && answer[3*p+b] && mark[b] < mark[p] && mark[b] < length[b] && ROOM(b) ->
+  d_step { HEARS(b, p) && obeys[b] == p && answer[3*p+b] && mark[b] < mark[p] &&
+    mark[b] < length[b] && ROOM(b) ->
     mark[b] = (mark[p] < length[b] -> mark[p] : length[b])
   }
 }
 #define HAS_NEXT(p, b) (!(view[p] & B(b)) || b == p || answer[3*p+b] > mark[p] + 1)
 inline raise_mark(p) {
-  d_step { acting[p] && ALIVE(p) && mark[p] < length[p] && HAS_NEXT(p, 0) && HAS_NEXT(p, 1) && HAS_NEXT(p, 2) -> mark[p]++ }
+  d_step {
+    acting[p] && ALIVE(p) && mark[p] < length[p] && HAS_NEXT(p, 0) && HAS_NEXT(p, 1) &&
+      HAS_NEXT(p, 2) ->
+    mark[p]++
+  }
 }
-inline apply(p) { d_step { acting[p] && ALIVE(p) && engine[p] < mark[p] && !(stuck & B(p)) -> engine[p]++ } }
+inline apply(p) {
+  d_step {
+    acting[p] && ALIVE(p) && engine[p] < mark[p] && !(stuck & B(p)) ->
+    engine[p]++
+  }
+}
 
 /* ---- the configuration ---- */
 
@@ -121,15 +152,18 @@ inline remove_(p, b) {
     if :: ETCD(p) -> pending[p] = wanted[p] :: else fi
   }
 }
-/* The failure time has passed since it heard the primary that it read of, and since it read of it. */
+/* The failure time has passed since it heard the primary in etcd, and since it read of it. */
 #ifdef IMPATIENT
 #define HEARS_NOBODY(b) (!HEARS(b, obeys[b]))
 #else
-#define HEARS_NOBODY(b) (!(ALIVE(c_primary) && LINK(b, c_primary) && !silent[c_primary] && (acting[c_primary] || ETCD(c_primary))))
+#define HEARS_NOBODY(b) \
+  (!(ALIVE(c_primary) && LINK(b, c_primary) && !silent[c_primary] && \
+   (acting[c_primary] || ETCD(c_primary))))
 #endif
 inline candidate(b) {
   d_step {
-    ETCD(b) && !acting[b] && !open[b] && (c_set & B(b)) && c_primary != b && c_term < 4 && HEARS_NOBODY(b) ->
+    ETCD(b) && !acting[b] && !open[b] && (c_set & B(b)) && c_primary != b && c_term < 4 &&
+      HEARS_NOBODY(b) ->
     open[b] = true; wanted[b] = 1; pending[b] = 1; seen[b] = revision
   }
 }
@@ -178,7 +212,9 @@ inline learn(r) { /* reads etcd: after an outcome, or since it was told of a cha
 #endif
 inline fall_silent(r) {
   d_step {
-    acting[r] && ALIVE(r) && !silent[r] && view[r] != B(r) && (CANNOT_CHANGE_SET(r) || DISK_TAKES_NOTHING(r)) -> silent[r] = true
+    acting[r] && ALIVE(r) && !silent[r] && view[r] != B(r) &&
+      (CANNOT_CHANGE_SET(r) || DISK_TAKES_NOTHING(r)) ->
+    silent[r] = true
   }
 }
 

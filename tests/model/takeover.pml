@@ -69,7 +69,7 @@ byte lease_view[3];
 #define SET_LEASE_VIEW(p) skip
 #endif
 bool behind[3];
-byte inherited[3], engine[3]; /* of a primary: where its term began; entries that its engine shows */
+byte inherited[3], engine[3]; /* of a primary: where its term began; what its engine shows */
 byte answer[9]; /* [3p+b]: 1 + the position that b has answered to p in p's term */
 byte lease[9];  /* [3p+b]: what is left of b's promise, by p's clock */
 byte wait[3];
@@ -81,7 +81,8 @@ byte tx[3]; /* a transaction that is not over: 8 + the new set, or 1: take-over 
 byte line[3]; /* t + W - now */
 bool line_covers[3]; /* it covers the beginning of the GET under way */
 
-byte phase, at_, v, v_term, since; /* the GET: 0 idle, 1 called, 2 record READ, 3 the mark has passed it */
+/* The GET. phase 0: idle, 1: called, 2: record READ, 3: the mark has passed it. */
+byte phase, at_, v, v_term, since;
 bool covered;
 
 byte answered[POSITIONS + 1]; /* the term of the entry that was answered */
@@ -90,7 +91,8 @@ byte settled, writes;
 hidden byte n;
 
 inline observe(position, entry, older) {
-  assert(position >= older && (position == 0 || answered[position] == 0 || answered[position] == entry));
+  assert(position >= older &&
+    (position == 0 || answered[position] == 0 || answered[position] == entry));
   if :: position > 0 -> answered[position] = entry :: else fi;
   if :: position > settled -> settled = position :: else fi
 }
@@ -122,14 +124,19 @@ inline write_(p) {
   }
 }
 inline end_of_process(p) {
-  acting[p] = false; view[p] = 0; behind[p] = false; inherited[p] = 0; engine[p] = 0; mark[p] = 0; log[p] = 0; tx[p] = 0;
+  acting[p] = false; view[p] = 0; behind[p] = false; inherited[p] = 0; engine[p] = 0; mark[p] = 0;
+  log[p] = 0; tx[p] = 0;
   answer[3*p] = 0; answer[3*p+1] = 0; answer[3*p+2] = 0;
-  lease[3*p] = 0; lease[3*p+1] = 0; lease[3*p+2] = 0; line[p] = 0; line_covers[p] = false; SET_LEASE_VIEW(p);
+  lease[3*p] = 0; lease[3*p+1] = 0; lease[3*p+2] = 0; line[p] = 0; line_covers[p] = false;
+  SET_LEASE_VIEW(p);
   if :: phase && at_ == p -> end_call() :: else fi
 }
 inline common_length(p, b) {
   n = 0;
-  do :: n < POSITIONS && TERM(log[p], n + 1) && TERM(log[p], n + 1) == TERM(log[b], n + 1) -> n++ :: else -> break od
+  do
+  :: n < POSITIONS && TERM(log[p], n + 1) && TERM(log[p], n + 1) == TERM(log[b], n + 1) -> n++
+  :: else -> break
+  od
 }
 #define OBEYS(b, p) (acting[p] && !acting[b] && term[b] <= term[p])
 inline message(p, b) {
@@ -152,7 +159,8 @@ inline message(p, b) {
 }
 inline tell_mark(p, b) {
   d_step {
-    OBEYS(b, p) && answer[3*p+b] && term[b] == term[p] && mark[b] < mark[p] && mark[b] < LENGTH(log[b]) ->
+    OBEYS(b, p) && answer[3*p+b] && term[b] == term[p] && mark[b] < mark[p] &&
+      mark[b] < LENGTH(log[b]) ->
     mark[b] = (mark[p] < LENGTH(log[b]) -> mark[p] : LENGTH(log[b])); wait[b] = L
   }
 }
@@ -164,13 +172,19 @@ inline raise_mark(p) { /* and answer the writer */
     observe(mark[p], TERM(log[p], mark[p]), 0)
   }
 }
-inline apply(p) { d_step { acting[p] && engine[p] < mark[p] && engine[p] < inherited[p] -> engine[p]++ } }
+inline apply(p) {
+  d_step {
+    acting[p] && engine[p] < mark[p] && engine[p] < inherited[p] ->
+    engine[p]++
+  }
+}
 
 /* ---- leases ---- */
 
 inline promise(p, b, d) {
   d_step {
-    OBEYS(b, p) && answer[3*p+b] && term[b] == term[p] && d <= LEASE && (wait[b] < L || lease[3*p+b] < LEASE - d) ->
+    OBEYS(b, p) && answer[3*p+b] && term[b] == term[p] && d <= LEASE &&
+      (wait[b] < L || lease[3*p+b] < LEASE - d) ->
     wait[b] = L;
     if :: lease[3*p+b] < LEASE - d -> lease[3*p+b] = LEASE - d :: else fi
   }
@@ -178,14 +192,16 @@ inline promise(p, b, d) {
 #define PROMISED(p, b) (b == p || !(LEASE_VIEW(p) & B(b)) || lease[3*p+b] >= W)
 inline tick(p) {
   d_step {
-    acting[p] && (line[p] < W || (phase && !line_covers[p])) && PROMISED(p, 0) && PROMISED(p, 1) && PROMISED(p, 2) ->
+    acting[p] && (line[p] < W || (phase && !line_covers[p])) && PROMISED(p, 0) && PROMISED(p, 1) &&
+      PROMISED(p, 2) ->
     line[p] = W; line_covers[p] = (phase > 0)
   }
 }
 
 /* ---- the configuration ---- */
 
-#define MAY_CHANGE(p) (acting[p] && !behind[p] && term[p] == c_term && tx[p] == 0 && changes < CHANGES)
+#define MAY_CHANGE(p) \
+  (acting[p] && !behind[p] && term[p] == c_term && tx[p] == 0 && changes < CHANGES)
 inline remove_(p, b) {
   d_step {
     MAY_CHANGE(p) && (view[p] & B(b)) -> tx[p] = 8 + (view[p] & (7 - B(b)));
@@ -217,7 +233,8 @@ inline know(b) {
 #endif
   }
 }
-#define MAY_TAKE_OVER(b) (!acting[b] && tx[b] == 0 && knows[b] && (c_set & B(b)) && c_term == b && changes < CHANGES)
+#define MAY_TAKE_OVER(b) \
+  (!acting[b] && tx[b] == 0 && knows[b] && (c_set & B(b)) && c_term == b && changes < CHANGES)
 inline candidate(b) { d_step { MAY_TAKE_OVER(b) -> tx[b] = 1 } }
 #define NOTICE(b) if :: !(c_set & B(b)) -> knows[b] = false :: else fi
 inline commit(r) {
@@ -230,7 +247,8 @@ inline commit(r) {
     :: else -> c_set = tx[r] - 8
     fi;
     NOTICE(1); NOTICE(2);
-    tx[0] = 0; tx[1] = 0; tx[2] = 0; behind[0] = acting[0]; behind[1] = acting[1]; behind[2] = acting[2]
+    tx[0] = 0; tx[1] = 0; tx[2] = 0; behind[0] = acting[0]; behind[1] = acting[1];
+    behind[2] = acting[2]
   }
 }
 #ifdef ACT_AT_ONCE
@@ -241,7 +259,8 @@ inline commit(r) {
 inline act(b) {
   d_step {
     !acting[b] && c_primary == b && c_term > term[b] && WAITED(b) ->
-    acting[b] = true; term[b] = c_term; view[b] = c_set; inherited[b] = LENGTH(log[b]); engine[b] = 0; wait[b] = 0;
+    acting[b] = true; term[b] = c_term; view[b] = c_set; inherited[b] = LENGTH(log[b]);
+    engine[b] = 0; wait[b] = 0;
     SET_LEASE_VIEW(b)
   }
 }
@@ -258,7 +277,7 @@ inline call() {
     line_covers[0] = (line[0] > 0); line_covers[1] = (line[1] > 0); line_covers[2] = (line[2] > 0)
   }
 }
-inline read_record(p) { /* what was written in this term is in memory, what was inherited in the engine */
+inline read_record(p) { /* from memory what was written in this term, else from the engine */
   d_step {
     phase == 1 && acting[p] && ADMITTED(p) ->
     at_ = p; v = (LENGTH(log[p]) > inherited[p] -> LENGTH(log[p]) : engine[p]);
@@ -300,6 +319,9 @@ end:
 }
 
 init {
-  d_step { acting[0] = true; view[0] = IN_SYNC; knows[1] = (IN_SYNC & 2) > 0; knows[2] = (IN_SYNC & 4) > 0; SET_LEASE_VIEW(0) }
+  d_step {
+    acting[0] = true; view[0] = IN_SYNC; knows[1] = (IN_SYNC & 2) > 0; knows[2] = (IN_SYNC & 4) > 0;
+    SET_LEASE_VIEW(0)
+  }
   run world()
 }
