@@ -34,6 +34,7 @@
  * reject JOIN_EARLY IN_SYNC=3 CRASHES=0: a joiner is added before it has what was answered
  * reject JOIN_AT_MARK CRASHES=2 CHANGES=3: a joiner lacks what the primary inherited and cannot judge
  * reject JOIN_UNSYNCED IN_SYNC=1 CRASHES=2 CHANGES=3 WRITES=1: a joiner has not synced what was answered as synced
+ * reject OWN_SYNC_MARK CRASHES=2 CHANGES=3 WRITES=1: a new primary takes what its disk has for synced in the group
  * reject JOIN_VIEW_LATE IN_SYNC=3 CRASHES=0: answers wait for a joiner only after the transaction
  * reject TIMEOUT_IS_FAILURE IN_SYNC=3 CRASHES=0: a transaction without an outcome is taken for one that failed
  * reject NO_INCARNATION: in_sync is a set of names
@@ -328,6 +329,9 @@ inline act(r) {
   d_step {
     !acting[r] && c_primary == r && RUNS(c_set, r) && c_term > term[r] ->
     begin_term(r, c_term, c_set);
+#ifdef OWN_SYNC_MARK
+    answered_synced = (answered_synced < disk[r] -> disk[r] : answered_synced);
+#endif
     i = 1;
     do
     :: i <= POSITIONS ->

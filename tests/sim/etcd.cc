@@ -77,14 +77,15 @@ Result<Etcd::Stored> Etcd::ask(std::size_t host, const Deadline& deadline, Write
 void Etcd::send(std::size_t host, std::function<void()> arrive) {
   if (cut_.contains(host) || scheduler_.chance(faults_.lost_in)) return;
   const Nanos way = scheduler_.chance(faults_.long_in) ? faults_.long_way : faults_.way;
-  scheduler_.at(scheduler_.now() + scheduler_.up_to(way), std::move(arrive));
+  scheduler_.at(scheduler_.now() + scheduler_.up_to(way), [this, host, arrive = std::move(arrive)] {
+    if (!cut_.contains(host)) arrive();
+  });
 }
 
 void Etcd::answer(const std::shared_ptr<Call>& call, Result<Stored> result) {
-  send(call->host, [this, call, result = std::move(result)] {
-    if (cut_.contains(call->host)) return;
+  send(call->host, [call, result = std::move(result), &scheduler = scheduler_] {
     call->answer = result;
-    scheduler_.notify(call->answered);
+    scheduler.notify(call->answered);
   });
 }
 

@@ -187,6 +187,46 @@ TEST(SimulatedEtcd, AnswersNobodyWhoIsCutOff) {
   EXPECT_EQ(scheduler.run(100'000, 3'600 * kNanosPerSecond), std::nullopt);
 }
 
+TEST(SimulatedEtcd, LosesWhatIsOnItsWayWhenALinkIsCut) {
+  Scheduler scheduler(1);
+  Etcd etcd(scheduler);
+  etcd.faults().way = kNanosPerSecond;
+  for (std::size_t host = 1; host <= 20; ++host)
+    scheduler.spawn(fmt::format("host {}", host), [&, host] {
+      const auto stored =
+          etcd.connect(host)->replace(0, {}, Deadline(scheduler, kNanosPerSecond * 60));
+      ASSERT_FALSE(stored);
+      EXPECT_EQ(stored.error().write, WriteOutcome::kMayHaveHappened);
+    });
+  scheduler.spawn("links", [&] {
+    scheduler.sleep(kNanosPerMs / 10);  // all requests are sent, and none has arrived
+    for (std::size_t host = 1; host <= 20; ++host)
+      etcd.set_reachable(host, false);
+    EXPECT_EQ(etcd.stored().revision, 0);
+  });
+  EXPECT_EQ(scheduler.run(100'000, 3'600 * kNanosPerSecond), std::nullopt);
+  EXPECT_EQ(etcd.stored().revision, 0);
+}
+
+TEST(SimulatedEtcd, WakesAWaiterAtAChangeByAnother) {
+  Scheduler scheduler(1);
+  Etcd etcd(scheduler);
+  Nanos changed = 0;
+  scheduler.spawn("waiter", [&] {
+    const auto shown =
+        etcd.connect(1)->wait_for_other(0, Deadline(scheduler, kNanosPerSecond * 60));
+    ASSERT_TRUE(shown);
+    EXPECT_EQ(shown->revision, etcd.stored().revision);
+    EXPECT_LT(scheduler.now() - changed, 10 * kNanosPerMs);
+  });
+  scheduler.spawn("writer", [&] {
+    scheduler.sleep(kNanosPerSecond);
+    EXPECT_TRUE(etcd.connect(2)->replace(0, {}, Deadline(scheduler, kNanosPerSecond * 60)));
+    changed = scheduler.now();
+  });
+  EXPECT_EQ(scheduler.run(100'000, 3'600 * kNanosPerSecond), std::nullopt);
+}
+
 TEST(SimulatedEtcd, AStoreWithoutComparisonIsNoticed) {
   EtcdFaults faults = kHarsh;
   faults.compares_nothing = true;
