@@ -22,6 +22,7 @@
  * accept: one slot, three numbers, the same number again
  * accept SLOTS=2 NUMBERS=1: two slots
  * accept ASK: or the client asks
+ * accept ASK SLOTS=2 NUMBERS=1: two slots, asking
  * accept REUSED_EARLY LOST_IS_FINE: a slot reused early loses outcomes, and executes nothing twice
  * accept-long SLOTS=2 NUMBERS=2: two numbers in each of two slots
  * accept-long ASK SLOTS=2 NUMBERS=2: the same, asking
