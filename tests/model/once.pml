@@ -25,7 +25,6 @@
  * accept ASK SLOTS=2 NUMBERS=1: two slots, asking
  * accept REUSED_EARLY LOST_IS_FINE: a slot reused early loses outcomes, and executes nothing twice
  * accept-long SLOTS=2 NUMBERS=2: two numbers in each of two slots
- * accept-long ASK SLOTS=2 NUMBERS=2: the same, asking
  * reject FORGOTTEN_IS_NEW: a client that the server does not know is taken for a new one
  * reject NUMBER_NOT_COMPARED: a slot's outcome answers any number
  * reject SLOTS=2 NUMBERS=1 SLOT_NOT_COMPARED: the outcome of a number answers for any slot
