@@ -21,13 +21,14 @@
  * accept: one process ends and starts again from its disk
  * accept IN_SYNC=1: a primary alone ends and is joined
  * accept NO_SHRINK CRASHES=2 WRITES=1 NO_SYNC ALL_SURVIVE: two of three end one after the other
- * accept PRIMARY_DISK_ABOVE_MARK IN_SYNC=3: the primary's disk alone may be above the mark; it costs a copy
- * accept TERM_FORGOTTEN: the term need not be on a disk, if a primary counts answers of the processes alone that its set names
- * accept ANSWERS_BY_NAME: or it may count by name, if the term is on the disk
+ * accept TERM_OF_LAST_ENTRY CHANGES=3 WRITES=1: a replica that has started obeys no lower term than its disk's last entry has
+ * accept ANSWERS_BY_NAME: a primary may count answers by name, if the term is on the disk
+ * accept PRIMARY_DISK_ABOVE_MARK JOIN_ABOVE_DISK CHANGES=3 WRITES=1: the primary's disk may be above the mark, if nobody joins with a disk above it
  * accept-long CRASHES=2 CHANGES=3 WRITES=1: two ends, three transactions
  * accept-long WRITES=2 CHANGES=4 NO_SYNC: four transactions
- * accept-long PRIMARY_DISK_ABOVE_MARK CHANGES=3 WRITES=1 CRASHES=2: the primary's disk above the mark
- * accept-long TERM_FORGOTTEN CHANGES=3 WRITES=1 CRASHES=2: the term in memory alone
+ * accept-long PRIMARY_DISK_ABOVE_MARK JOIN_ABOVE_DISK CHANGES=3 WRITES=1 CRASHES=2: the primary's disk above the mark
+ * accept-long TERM_OF_LAST_ENTRY CHANGES=3 WRITES=1 CRASHES=2: the term of the last entry
+ * accept-long ANSWERS_BY_NAME CHANGES=3 WRITES=1 CRASHES=2: answers by name
  * reject IN_SYNC_ME NO_SHRINK CRASHES=2 WRITES=1 NO_SYNC ALL_SURVIVE: a take-over removes all others from in_sync
  * reject SHRINK_EARLY CRASHES=0: answers stop waiting for a replica before its removal is known
  * reject DISK_ABOVE_MARK: a backup's disk takes what is above the mark
@@ -38,7 +39,9 @@
  * reject JOIN_VIEW_LATE IN_SYNC=3 CRASHES=0: answers wait for a joiner only after the transaction
  * reject TIMEOUT_IS_FAILURE IN_SYNC=3 CRASHES=0: a transaction without an outcome is taken for one that failed
  * reject NO_INCARNATION: in_sync is a set of names
- * reject TERM_FORGOTTEN ANSWERS_BY_NAME: the term is not on the disk, and a primary counts answers by name
+ * reject TERM_FORGOTTEN CHANGES=3 WRITES=1: a replica that has started obeys any term, and lets a deposed primary empty it
+ * reject TERM_OF_LAST_ENTRY ANSWERS_BY_NAME: the term of the last entry alone, and answers by name
+ * reject PRIMARY_DISK_ABOVE_MARK CRASHES=0 CHANGES=3 WRITES=1: the primary's disk takes what is above the mark
  * reject LOWER_TERM CRASHES=0: a backup takes messages of a lower term
  * reject NO_PREVIOUS CRASHES=0: a backup appends without comparing the entry before
  * reject NO_HISTORY IN_SYNC=1 CHANGES=3: a joiner's log is compared by position alone
@@ -100,8 +103,10 @@ inline end_of_process(r) {
   end_of_primary(r);
   log[r] = FIRST(log[r], disk[r]); mark[r] = disk[r];
   answer[r] = 0; answer[3+r] = 0; answer[6+r] = 0;
-#ifdef TERM_FORGOTTEN
+#if defined(TERM_FORGOTTEN)
   term[r] = 0;
+#elif defined(TERM_OF_LAST_ENTRY)
+  term[r] = (disk[r] -> TERM(log[r], disk[r]) : 0);
 #endif
 #ifndef NO_INCARNATION
   if :: NAMES(c_set, r) -> c_set = c_set | DEAD(r) :: else fi;
@@ -255,10 +260,15 @@ inline remove_(p, b) {
 #else
 #define CAUGHT_UP_ON_DISK(b) (disk[b] >= answered_synced)
 #endif
+#ifdef JOIN_ABOVE_DISK
+#define MAY_JOIN(p, b) (mark[p] >= disk[b])
+#else
+#define MAY_JOIN(p, b) true
+#endif
 inline add(p, b) {
   d_step {
     MAY_CHANGE(p) && !NAMES(view[p], b) && answer[3*p+b] && term[b] == term[p] && CAUGHT_UP(p, b) &&
-      CAUGHT_UP_ON_DISK(b) ->
+      CAUGHT_UP_ON_DISK(b) && MAY_JOIN(p, b) ->
     tx[p] = 2; tx_set[p] = view[p] | B(b);
 #ifndef JOIN_VIEW_LATE
     view[p] = view[p] | B(b)
