@@ -1,14 +1,17 @@
 # shellcheck shell=bash
 # Debian's stock kernel and the few modules the VM needs, kept in a cache folder.
-# Sourced by vm.sh; sets kernel_dir, which holds vmlinux, base.cpio and SHA256SUMS.
+# Sourced by vm.sh; sets kernel_dir, which holds vmlinux, base.cpio and SHA256SUMS. Which kernel and
+# which modules: $provider, rxe unless it is set.
 #
-# Nothing is installed: the package is downloaded (apt verifies it against the signed release),
+# Nothing is installed: the packages are downloaded (apt verifies them against the signed release),
 # unpacked aside, and all but the needed files is thrown away.
 
 # Needed to see the host's files.
 boot_modules=(virtio_pci virtio_console 9pnet_virtio 9p overlay)
-# Loaded after that. rdma_rxe does not say that it needs a crc32.
-rdma_modules=(virtio_net dummy ib_uverbs rdma_ucm crc32_generic rdma_rxe)
+# Loaded after that. rdma_rxe and siw do not say that they need a crc32.
+rdma_modules=(virtio_net dummy ib_uverbs rdma_ucm)
+rxe_modules=(crc32_generic rdma_rxe)
+siw_modules=(libcrc32c crc32c_generic siw)
 # At hand for modprobe inside: links that lose, delay and limit; namespaces; disks in files.
 spare_modules=(crc32_pclmul sch_netem sch_prio sch_tbf sch_ingress cls_u32 cls_matchall act_mirred act_gact ifb
                veth bridge loop ext4 virtio_blk)
@@ -27,9 +30,11 @@ cache_root() {
 # Leaves a verified kernel in $kernel_dir.
 ensure_kernel() {
   local root
+  provider=${provider:-rxe}
   root=$(cache_root) || exit
   # Another version of this file may want other modules: the recipe names the folder.
-  kernel_dir=$root/kernel-$(sha256sum <"${BASH_SOURCE[0]}" | cut -c1-12)
+  kernel_dir=$root/kernel-$provider-$(sha256sum <"${BASH_SOURCE[0]}" | cut -c1-12)
+  if [[ $provider == siw ]]; then rdma_modules+=("${siw_modules[@]}"); else rdma_modules+=("${rxe_modules[@]}"); fi
   local lock
   exec {lock}>"$root/lock"
   if ! { flock --shared "$lock" && kernel_is_intact; }; then
@@ -48,30 +53,83 @@ kernel_is_intact() {
 fetch_kernel() {
   [[ $(dpkg --print-architecture 2>/dev/null) == amd64 ]] ||
     die "the VM needs Debian on amd64 to take its kernel from"
-  say "fetching Debian's kernel (about 70 MB, once) into $kernel_dir"
+  local what="Debian's kernel (about 70 MB, once)"
+  [[ $provider != rxe-backports ]] || what="Debian's backported kernel (about 110 MB, once)"
+  [[ $provider != siw ]] || what="Debian's kernel and its sources (about 230 MB, once)"
+  say "fetching $what into $kernel_dir"
   local work=$kernel_dir.new
   rm -rf "$work" "$kernel_dir"
   mkdir -p "$work"
   (cd "$work" && download_kernel) || die "cannot download Debian's kernel package"
-  dpkg-deb -x "$work"/*.deb "$work/package" || die "cannot unpack Debian's kernel package"
+  dpkg-deb -x "$work"/linux-image-*.deb "$work/package" || die "cannot unpack Debian's kernel package"
+  if [[ $provider == siw ]]; then
+    build_siw "$work" >"$work.log" 2>&1 || die "cannot build siw; $work.log says why"
+  fi
   pack_kernel "$work" || die "cannot pick the VM's files from Debian's kernel package"
-  rm -rf "$work/package" "$work"/*.deb
+  rm -rf "$work/package" "$work/apt" "$work/siw" "$work"/*.deb "$work.log"
   (cd "$work" && sha256sum -- * >SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS)
   mv "$work" "$kernel_dir"
 }
 
 download_kernel() {
+  if [[ $provider == rxe-backports ]]; then
+    see_backports && apt-get "${apt_options[@]}" -qq update && try_download
+    return
+  fi
   # Lists that are absent or too old name a package that cannot be had: refresh them, once.
   try_download 2>/dev/null || { as_root apt-get -qq update && try_download; }
 }
 
+apt_options=()  # empty: the archive as this system sees it
+
+# Lets apt see the backports on the mirror that this system takes Debian from, by lists of its own
+# in this folder: the system's sources and lists stay as they are.
+see_backports() {
+  local codename site keys=/usr/share/keyrings/debian-archive-keyring.gpg
+  codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  # shellcheck disable=SC2016  # apt expands the format
+  site=$(apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' |
+    sed -n "s/^$codename //p" | head -n 1)
+  [[ -n $site ]] || { echo "apt has no list of Debian's archive: run apt-get update" >&2; return 1; }
+  [[ -e $keys ]] || { echo "the package debian-archive-keyring is missing" >&2; return 1; }
+  mkdir -p apt/lists/partial apt/cache/archives/partial
+  echo "deb [signed-by=$keys] $site $codename-backports main" >apt/sources.list
+  apt_options=(-o "Dir::Etc::SourceList=$PWD/apt/sources.list" -o Dir::Etc::SourceParts=-
+    -o "Dir::State::Lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache")
+  [[ $EUID -ne 0 ]] || apt_options+=(-o APT::Sandbox::User=root)
+}
+
 try_download() {
-  local package options=(-qq)
-  package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9]\)/\1/p')
-  [[ -n $package ]] || { echo "no package linux-image-amd64" >&2; return 1; }
+  local image release packages options=(-qq)
+  image=$(apt-cache "${apt_options[@]}" depends linux-image-amd64 |
+    sed -n 's/.*Depends: \(linux-image-[0-9]\)/\1/p')
+  [[ -n $image ]] || { echo "no package linux-image-amd64" >&2; return 1; }
+  packages=("$image")
+  if [[ $provider == siw ]]; then
+    release=${image#linux-image-}  # such as 6.1.0-56-amd64
+    packages+=("linux-headers-$release" "linux-headers-${release%-*}-common"
+      "linux-kbuild-${release%.*}" "linux-source-${release%.*}")
+  fi
   # apt's own download user cannot write here; root can.
   [[ $EUID -eq 0 ]] && options+=(-o APT::Sandbox::User=root)
-  apt-get "${options[@]}" download "$package"
+  apt-get "${apt_options[@]}" "${options[@]}" download "${packages[@]}"
+}
+
+# build_siw WORK: the module, out of the kernel's sources, among those of WORK/package. The headers
+# name their parts by absolute paths; they are unpacked aside, so the paths are changed.
+build_siw() {
+  local work=$1 aside=$1/siw deb headers modules
+  mkdir -p "$aside"
+  for deb in "$work"/linux-{headers,kbuild,source}-*.deb; do dpkg-deb -x "$deb" "$aside" || return; done
+  grep -rlIZ --include=Makefile --include=.kernelvariables /usr/src/linux-headers- \
+    "$aside"/usr/src/linux-headers-*/ | xargs -0 -r sed -i "s|/usr/src/|$aside/usr/src/|g"
+  tar -xJf "$aside"/usr/src/linux-source-*.tar.xz -C "$aside" --strip-components=1 --wildcards \
+    '*/drivers/infiniband/sw/siw' || return
+  modules=$(echo "$work"/package/lib/modules/*)
+  headers=$aside/usr/src/linux-headers-${modules##*/}
+  make -C "$headers" M="$aside/drivers/infiniband/sw/siw" CONFIG_RDMA_SIW=m modules || return
+  install -D -m 644 "$aside/drivers/infiniband/sw/siw/siw.ko" \
+    "$modules/kernel/drivers/infiniband/sw/siw/siw.ko"
 }
 
 # pack_kernel WORK: vmlinux and base.cpio out of WORK/package.
@@ -87,13 +145,16 @@ pack_kernel() {
   rm -rf "$tree"
 }
 
-# copy_modules PACKAGE RELEASE TREE: the modules, and in which order to insert them.
+# copy_modules PACKAGE RELEASE TREE: the modules, and in which order to insert them. Packed ones are
+# unpacked: busybox cannot insert them.
 copy_modules() {
   local package=$1 release=$2 tree=$3 path
-  list_modules "${boot_modules[@]}" >"$tree/boot-modules" || return
-  list_modules "${rdma_modules[@]}" | grep -v -x -F -f "$tree/boot-modules" >"$tree/rdma-modules"
+  list_modules "${boot_modules[@]}" | sed 's/\.xz$//' >"$tree/boot-modules" || return
+  list_modules "${rdma_modules[@]}" | sed 's/\.xz$//' |
+    grep -v -x -F -f "$tree/boot-modules" >"$tree/rdma-modules"
   for path in $(list_modules "${boot_modules[@]}" "${rdma_modules[@]}" "${spare_modules[@]}"); do
     install -D -m 644 "$package$path" "$tree$path" || return
+    [[ $path != *.xz ]] || xz -d "$tree$path" || return
   done
   cp "$package/lib/modules/$release"/modules.{builtin,order}* "$tree/lib/modules/$release/"
   depmod -b "$tree" "$release"

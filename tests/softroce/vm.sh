@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs a command in a small VM that has a SoftRoCE (rdma_rxe) device. See README.md.
+# Runs a command in a small VM that has an RDMA device made of software. See README.md.
 # shellcheck source-path=SCRIPTDIR
 # shellcheck disable=SC2054  # commas inside QEMU's options separate no array elements
 set -euo pipefail
@@ -15,12 +15,15 @@ source "$here/native.sh"
 usage() {
   cat <<'USAGE'
 usage: ./run softroce [options] -- COMMAND...
+  --provider rxe|rxe-backports|siw
+                  the RDMA device: SoftRoCE of Debian's kernel (the default) or of its backported
+                  kernel, or soft-iWARP, which is built once from Debian's kernel sources
   --out DIR       DIR of this machine, writable at the same path inside; may be repeated
   --nodes 2       two machines; `node2 COMMAND...` runs a command on the other one
   --timeout SEC   stop the command after SEC seconds, status 124
   --memory 4G     memory of each machine
   --cpus 2        processors of each machine
-  --no-device     its modules and rxe0 are left to the command, as on a machine never set up
+  --no-device     its modules and the device are left to the command, as on a machine never set up
   --internet      a way out to the network, by address translation
   --console       show kernel messages on stderr
 usage: ./run softroce --native [-- COMMAND...]
@@ -28,14 +31,15 @@ usage: ./run softroce --native [-- COMMAND...]
 USAGE
 }
 
-memory=4G cpus=2 nodes=1 timeout='' internet='' console='' device=yes kernel_dir=''
+memory=4G cpus=2 nodes=1 timeout='' internet='' console='' device=yes kernel_dir='' provider=rxe
 shares=() command=()
 
 parse_options() {
   while (($#)); do
     case $1 in
-      --out | --nodes | --timeout | --memory | --cpus)
+      --provider | --out | --nodes | --timeout | --memory | --cpus)
         (($# > 1)) || misuse "$1 needs a value" ;;&
+      --provider) provider=$2; shift ;;
       --out) add_share "$2"; shift ;;
       --nodes) nodes=$2; shift ;;
       --timeout) timeout=$2; shift ;;
@@ -51,6 +55,7 @@ parse_options() {
     esac
     shift
   done
+  [[ $provider == @(rxe|rxe-backports|siw) ]] || misuse "--provider is rxe, rxe-backports or siw"
   [[ $nodes == [12] ]] || misuse "--nodes is 1 or 2"
   [[ $nodes == 1 || -n $device ]] || misuse "--no-device is for one machine"
   [[ -z $timeout || $timeout =~ ^[0-9]+(\.[0-9]+)?$ ]] || misuse "--timeout needs seconds"
@@ -76,6 +81,7 @@ write_initrd() {
   cp "$here"/{init,remote.py,node2} "$tree/"
   echo "$1" >"$tree/config/node"
   echo "$nodes" >"$tree/config/nodes"
+  echo "${provider%%-*}" >"$tree/config/driver"
   [[ -z $internet ]] || : >"$tree/config/internet"
   [[ -n $device ]] || : >"$tree/config/no-device"
   for i in "${!shares[@]}"; do printf '%s' "${shares[i]}" >"$tree/config/share$i"; done
@@ -199,7 +205,7 @@ clean_up() {
 
 serve_command() {
   local options=(--unix "$run_dir/command" --lost "$run_dir/lost" --set RKV_IN_VM=1
-    --set RKV_RDMA_DEVICE=rxe0 --set RKV_RDMA_ADDRESS=192.168.77.1)
+    --set "RKV_RDMA_DEVICE=${provider%%-*}0" --set RKV_RDMA_ADDRESS=192.168.77.1)
   [[ $nodes == 1 ]] || options+=(--set RKV_NODE2_ADDRESS=192.168.77.2)
   [[ -z $timeout ]] || options+=(--seconds "$timeout")
   # In the background, so that a signal reaches this script while it waits.
