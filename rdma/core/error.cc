@@ -42,6 +42,7 @@ constexpr VerbAdvice kAdvice[] = {
     {"rdma_connect", EINVAL,
      "private data of a connect request is at most 56 bytes, or the read depth is above the "
      "device's"},
+    {"rdma_connect", ECONNREFUSED, "nobody listens on this address and port"},
     {"rdma_accept", EINVAL,
      "private data of an accept is at most 196 bytes, or the read depth is above the device's"},
     {"rdma_reject", EINVAL, "private data of a reject is at most 148 bytes"},

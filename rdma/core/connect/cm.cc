@@ -61,6 +61,12 @@ struct Refusals {
 };
 constexpr Refusals kOfConnection = {.nobody_listens = 8, .by_program = 28};
 constexpr Refusals kOfLookup = {.nobody_listens = 1, .by_program = 2};
+// On iWARP the status is an errno. A port without a listener fails rdma_connect(3) already.
+constexpr Refusals kOfIwarp = {.nobody_listens = -1, .by_program = ECONNRESET};
+
+bool on_iwarp(const rdma_cm_id* id) {
+  return id->verbs != nullptr && id->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+}
 
 Error refused(int status, const Refusals& codes) {
   Error error{.code = Code::kRejected, .call = "rdma_connect"};
@@ -85,9 +91,10 @@ constexpr const char* kNeedsInfiniband =
 
 }  // namespace
 
-PrivateData::PrivateData(Bytes bytes) {
-  length_ = static_cast<std::uint8_t>(std::min(bytes.size(), data_.size()));
-  std::ranges::copy(bytes.first(length_), data_.begin());
+PrivateData::PrivateData(Bytes bytes, std::size_t least) {
+  const Bytes kept = bytes.first(std::min(bytes.size(), data_.size()));
+  length_ = static_cast<std::uint8_t>(std::max(kept.size(), least));
+  std::ranges::copy(kept, data_.begin());
 }
 
 Result<EventChannel> EventChannel::create() {
@@ -189,7 +196,7 @@ Error CmEvent::error() const {
   const int status = raw_->status < 0 ? -raw_->status : raw_->status;
   switch (raw_->event) {
     case RDMA_CM_EVENT_REJECTED:
-      return refused(status, kOfConnection);
+      return refused(status, on_iwarp(raw_->id) ? kOfIwarp : kOfConnection);
     case RDMA_CM_EVENT_ADDR_ERROR:
       if (lacks_infiniband(raw_->id, status)) {
         return {.code = Code::kUnsupported,
@@ -248,6 +255,10 @@ void CmIdBase::set_owner(std::weak_ptr<void> owner) {
 }
 rdma_cm_id* CmIdBase::raw() const {
   return state_->id;
+}
+
+bool CmIdBase::is_iwarp() const {
+  return on_iwarp(raw());
 }
 
 Device CmIdBase::device() const {
@@ -342,6 +353,8 @@ Status CmId::to_ready(QueuePairBase& qp, const ConnectionParameters& parameters,
                       ReadDepths depths) {
   RKV_RETURN_IF_ERROR(detail::check(parameters));
   RKV_RETURN_IF_ERROR(check_device(raw(), qp));
+  // The kernel moves an iWARP queue pair when the connection is made. It has none of the timers.
+  if (is_iwarp()) return {};
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
   int mask = 0;

@@ -25,7 +25,8 @@ Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const D
     RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));
     if (event.type() == wanted && event.status() == 0) return event;
     if (is_hint(event.type())) continue;
-    if (failed != nullptr) *failed = PrivateData(event.private_data());
+    const std::size_t least = event.type() == RDMA_CM_EVENT_REJECTED ? kRejectBytes : 0;
+    if (failed != nullptr) *failed = PrivateData(event.private_data(), least);
     return std::unexpected(event.error());
   }
 }
@@ -132,17 +133,20 @@ Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
   ReadDepths depths = own;
   RKV_RETURN_IF_ERROR(id_.to_init(qp, parameters));
   RKV_RETURN_IF_ERROR(id_.connect(qp, parameters, depths, private_data));
+  const bool iwarp = id_.is_iwarp();
   PrivateData reply;
   {
-    RKV_ASSIGN_OR_RETURN(const CmEvent event,
-                         expect(channel_, RDMA_CM_EVENT_CONNECT_RESPONSE, deadline, rejection));
-    reply = PrivateData(event.private_data());
+    // iWARP has two messages: the reply establishes the connection.
+    const rdma_cm_event_type answer =
+        iwarp ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE;
+    RKV_ASSIGN_OR_RETURN(const CmEvent event, expect(channel_, answer, deadline, rejection));
+    reply = PrivateData(event.private_data(), kConnectReplyBytes);
     depths = smaller(depths, event.peer_depths());
   }
   RKV_RETURN_IF_ERROR(check_agreed("rdma_connect", parameters, own, depths));
   RKV_RETURN_IF_ERROR(id_.to_ready(qp, parameters, depths));
   RKV_ASSIGN_OR_RETURN(QueuePair ready, std::move(qp).into_queue_pair());
-  RKV_RETURN_IF_ERROR(id_.establish());
+  if (!iwarp) RKV_RETURN_IF_ERROR(id_.establish());
   return CmConnection{.channel = std::move(channel_),
                       .id = std::move(id_),
                       .qp = std::move(ready),

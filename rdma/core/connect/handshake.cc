@@ -90,6 +90,10 @@ Result<Endpoint> QueuePairBase::make_endpoint(std::uint8_t port, const GidEntry&
     return fail(Code::kUnsupported, "the queue pair's address holds GID indexes up to 255");
   }
   RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, device().attributes());
+  if (limits.iwarp) {
+    return fail(Code::kUnsupported,
+                "an iWARP device has no endpoints: connect by address (Connector, CmListener)");
+  }
   if (port == 0 || port > limits.port_count) {
     return fail(Code::kInvalidArgument, "port is 1 to the device's port_count");
   }
@@ -199,6 +203,9 @@ Status QueuePairBase::learn_longest_datagram() {
 }
 
 Status QueuePairBase::must_be_connected() {
+  // The kernel moves an iWARP queue pair, and soft-iWARP does not report its state. Requests on one
+  // that is not connected are refused.
+  if (live().iwarp) return {};
   RKV_ASSIGN_OR_RETURN(const ibv_qp_state now, state());
   if (now != IBV_QPS_RTR && now != IBV_QPS_RTS) {
     return fail(Code::kInvalidArgument,

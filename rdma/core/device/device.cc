@@ -239,6 +239,7 @@ Result<DeviceAttributes> Device::attributes() const {
   out.atomics = scope_of(from.atomic_cap);
   out.on_demand_paging = (raw.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
   out.core_clock_khz = raw.hca_core_clock;
+  out.iwarp = context_->device->transport_type == IBV_TRANSPORT_IWARP;
   // The kernel gives rdma_rxe this vendor id; older kernels set none, so the name decides.
   constexpr std::uint32_t kSoftRoceVendor = 0xFFFFFF;
   out.soft_roce = from.vendor_id == kSoftRoceVendor || name().starts_with("rxe");
@@ -291,6 +292,7 @@ Result<std::vector<GidEntry>> Device::gid_table() const {
     to.index = from.gid_index;
     to.type = from.gid_type == IBV_GID_TYPE_ROCE_V2   ? GidType::kRoceV2
               : from.gid_type == IBV_GID_TYPE_ROCE_V1 ? GidType::kRoceV1
+              : limits.iwarp                          ? GidType::kIwarp
                                                       : GidType::kInfiniBand;
     char name[IF_NAMESIZE] = {};
     if (from.ndev_ifindex != 0 && if_indextoname(from.ndev_ifindex, name) != nullptr) {
@@ -354,6 +356,8 @@ const char* to_string(GidType type) {
       return "RoCE v1";
     case GidType::kRoceV2:
       return "RoCE v2";
+    case GidType::kIwarp:
+      return "iWARP";
   }
   return "?";
 }

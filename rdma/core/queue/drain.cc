@@ -16,8 +16,10 @@ Status to_error_state(ibv_qp* queue_pair) {
 }
 
 // Unsignaled requests that succeeded produce no completion. A signaled marker after them does: in
-// the error state it is flushed, after all earlier requests.
+// the error state it is flushed, after all earlier requests. Soft-iWARP never flushes a request
+// that was posted in the error state.
 bool takes_marker(const ibv_qp* queue_pair) {
+  if (queue_pair->context->device->transport_type == IBV_TRANSPORT_IWARP) return false;
   return queue_pair->qp_type == IBV_QPT_RC || queue_pair->qp_type == IBV_QPT_UC;
 }
 Status post_marker(ibv_qp* queue_pair, QueuePairWork& work) {

@@ -18,9 +18,13 @@ namespace {
 
 constexpr std::size_t kMaxInlineBytes = 1024;
 
-Status post_list(ibv_qp* queue, ibv_send_wr request, std::span<const RegisteredSpan> pieces) {
+Status post_list(const detail::QueuePairState& to, ibv_send_wr request,
+                 std::span<const RegisteredSpan> pieces) {
+  ibv_qp* const queue = to.queue;
   RKV_CHECK(!detail::BatchCore::is_open(*queue),
             "a request is posted while a batch of its queue pair is open");
+  // As in a batch (POSTER-4).
+  if (to.iwarp && request.opcode != IBV_WR_RDMA_READ) request.send_flags |= IBV_SEND_FENCE;
   detail::PieceList list(pieces);
   request.sg_list = list.data();
   request.num_sge = list.size();
@@ -76,6 +80,28 @@ void detail::refuse_the_rest(ibv_qp_ex& queue) {
 }
 
 namespace {
+
+// A queue pair of a provider without the extended calls. It has the operations of ibv_post_send(3)
+// that the device has. Windows are bound by other calls there.
+Result<ibv_qp*> create_classic(ibv_qp_init_attr_ex& wanted, SendOps operations) {
+  constexpr SendOps kClassic = kAllSendOps | SendOps::kSendInvalidate;
+  if (!has(kClassic, operations)) return verb_error("ibv_create_qp_ex", EOPNOTSUPP);
+  ibv_qp_init_attr plain{};
+  plain.send_cq = wanted.send_cq;
+  plain.recv_cq = wanted.recv_cq;
+  plain.srq = wanted.srq;
+  plain.cap = wanted.cap;
+  plain.qp_type = wanted.qp_type;
+  errno = 0;
+  RKV_ASSIGN_OR_RETURN(ibv_qp * made, from_null("ibv_create_qp", ibv_create_qp(wanted.pd, &plain)));
+  wanted.cap = plain.cap;
+  return made;
+}
+
+// Whether the provider lacks the extended call, as opposed to what was asked of it.
+bool lacks_extended(int sys_errno) {
+  return sys_errno == EOPNOTSUPP || sys_errno == ENOSYS;
+}
 
 std::unexpected<Error> out_of_range(const char* text) {
   return fail_call(Code::kInvalidArgument, "ibv_create_qp_ex", 0, text);
@@ -164,16 +190,34 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   wanted.pd = pd.raw();
   wanted.send_ops_flags = std::to_underlying(operations);
+  state->max_read_sge = limits.max_read_sge;
+  state->iwarp = limits.iwarp;
   errno = 0;
-  RKV_ASSIGN_OR_RETURN(state->queue,
-                       from_null("ibv_create_qp_ex", ibv_create_qp_ex(pd.device().raw(), &wanted)));
+  state->queue = ibv_create_qp_ex(pd.device().raw(), &wanted);
+  if (state->queue == nullptr && lacks_extended(errno)) {
+    RKV_ASSIGN_OR_RETURN(state->queue, create_classic(wanted, operations));
+  } else if (state->queue == nullptr) {
+    return verb_error("ibv_create_qp_ex", errno != 0 ? errno : EIO);
+  } else {
+    extended_ = ibv_qp_to_qp_ex(state->queue);
+  }
   state->send_length = wanted.cap.max_send_wr;
   state_ = std::move(state);
   inline_bytes_ = std::min<std::uint32_t>(wanted.cap.max_inline_data, kMaxInlineBytes);
-  extended_ = ibv_qp_to_qp_ex(raw());
-  if (extended_ == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
+  // Without `extended_`, checked mode sees the plain calls of the poster.
   checked::pair_begins(raw(), extended_, wanted.srq, state_->send_length);
-  detail::refuse_the_rest(*extended_);
+  if (extended_ != nullptr) {
+    detail::refuse_the_rest(*extended_);
+    return {};
+  }
+  constexpr SendOps kAtomics = SendOps::kCompareSwap | SendOps::kFetchAdd;
+  if (limits.atomics == AtomicScope::kNone) operations = without(operations, kAtomics);
+  state_->poster = std::make_unique<detail::ClassicPoster>(
+      raw(), detail::ClassicPoster::Options{.operations = operations,
+                                            .send_length = state_->send_length,
+                                            .inline_bytes = inline_bytes_,
+                                            .iwarp = limits.iwarp});
+  extended_ = state_->poster.get();
   return {};
 }
 
@@ -211,12 +255,17 @@ Status QueuePairBase::read_pieces(std::uint64_t wr_id, OpFlags flags,
   for (const RegisteredSpan& piece : to)
     length += piece.size();
   RKV_CHECK(length <= from.length, "a request reaches past its remote span");
+  // rdma-core's soft-iWARP accepts the request and reads the first piece only.
+  if (to.size() > live().max_read_sge) {
+    return fail_call(Code::kInvalidArgument, "ibv_post_send", 0,
+                     "a READ has more pieces than the device's max_read_sge (DeviceAttributes)");
+  }
   ibv_send_wr request{};
   request.wr_id = wr_id;
   request.opcode = IBV_WR_RDMA_READ;
   request.send_flags = std::to_underlying(flags);
   request.wr.rdma = {.remote_addr = from.address, .rkey = from.rkey};
-  return post_list(raw(), request, to);
+  return post_list(live(), request, to);
 }
 
 Status QueuePairBase::send_pieces(std::uint64_t wr_id, OpFlags flags,
@@ -225,7 +274,7 @@ Status QueuePairBase::send_pieces(std::uint64_t wr_id, OpFlags flags,
   request.wr_id = wr_id;
   request.opcode = IBV_WR_SEND;
   request.send_flags = std::to_underlying(flags);
-  return post_list(raw(), request, message);
+  return post_list(live(), request, message);
 }
 
 Status QueuePairBase::send_pieces_to(std::uint64_t wr_id, OpFlags flags,
@@ -242,7 +291,7 @@ Status QueuePairBase::send_pieces_to(std::uint64_t wr_id, OpFlags flags,
   request.opcode = IBV_WR_SEND;
   request.send_flags = std::to_underlying(flags);
   request.wr.ud = {.ah = receiver, .remote_qpn = qp_num, .remote_qkey = qkey};
-  return post_list(raw(), request, message);
+  return post_list(live(), request, message);
 }
 
 Status QueuePairBase::modify(ibv_qp_attr attributes, int mask) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "rdma/core/checked/checked_hooks.h"
+#include "rdma/core/queue/classic_poster.h"
 #include "rkv/rdma/queue_pair.h"
 #include "rkv/rdma/route.h"
 
@@ -42,7 +43,10 @@ struct QueuePairState {
   std::shared_ptr<CompletionQueueState> receives;
   std::shared_ptr<ibv_srq> shared_receives;
   std::uint32_t send_length = 0;
+  std::uint32_t max_read_sge = 0;
+  bool iwarp = false;
   ibv_qp* queue = nullptr;
+  std::unique_ptr<ClassicPoster> poster;  // if the provider has no extended queue pairs
   std::optional<Local> local;
 
   explicit QueuePairState(const Device& from) : device(from.share()) {}

@@ -49,6 +49,11 @@ struct State {
   std::deque<Read> reads;  // under way; atomics too
   bool reading = false;    // the request that is being posted
   bool soft_roce = false;
+  bool iwarp = false;
+  ibv_qp plain{};  // of the classic call
+  std::vector<FakeRdma::Posted> posted;
+  std::size_t accepted = ~std::size_t{0};
+  int refusal = 0;
   bool marker_polled = false;
   std::vector<FakeRdma::Change> changes;
   std::vector<ibv_sge> pieces;
@@ -105,6 +110,8 @@ int query_device(ibv_context*, const ibv_query_device_ex_input*, ibv_device_attr
   out->orig_attr.max_qp_rd_atom = 16;
   out->orig_attr.phys_port_cnt = 1;
   if (state->soft_roce) out->orig_attr.vendor_id = 0xFFFFFF;
+  if (!state->iwarp) out->orig_attr.atomic_cap = IBV_ATOMIC_HCA;
+  if (state->iwarp) out->orig_attr.max_sge_rd = 1;
   return 0;
 }
 int next_poll(ibv_cq_ex* queue) {
@@ -177,6 +184,22 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* wanted) {
   return &made;
 }
 
+int post_send(ibv_qp*, ibv_send_wr* chain, ibv_send_wr** refused) {
+  for (std::size_t done = 0; chain != nullptr; chain = chain->next, ++done) {
+    if (done == state->accepted) {
+      *refused = chain;
+      return state->refusal;
+    }
+    auto& one = state->posted.emplace_back(chain->wr_id, chain->opcode, chain->send_flags);
+    if (chain->num_sge == 0) continue;
+    one.piece = chain->sg_list[0];
+    if ((chain->send_flags & IBV_SEND_INLINE) == 0) continue;
+    const auto* const bytes = reinterpret_cast<const std::byte*>(one.piece.addr);
+    one.inlined.assign(bytes, bytes + one.piece.length);
+  }
+  return 0;
+}
+
 }  // namespace
 
 FakeRdma::FakeRdma() {
@@ -189,6 +212,7 @@ FakeRdma::FakeRdma() {
     verbs.create_cq_ex = create_cq;
     verbs.create_qp_ex = create_qp;
     verbs.context.ops.post_srq_recv = post_srq_recv;
+    verbs.context.ops.post_send = post_send;
     verbs.context.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
     verbs.context.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) { return 0; };
     verbs.context.device = &one.device;
@@ -254,6 +278,26 @@ void FakeRdma::take_receive() {
 }
 void FakeRdma::be_soft_roce() {
   state->soft_roce = true;
+}
+void FakeRdma::be_classic() {
+  for (State::OneDevice& one : state->devices)
+    one.verbs.create_qp_ex = nullptr;
+}
+void FakeRdma::be_iwarp() {
+  be_classic();
+  state->iwarp = true;
+  for (State::OneDevice& one : state->devices)
+    one.device.transport_type = IBV_TRANSPORT_IWARP;
+}
+std::vector<FakeRdma::Posted> FakeRdma::posted() const {
+  return state->posted;
+}
+void FakeRdma::refuse_posts(std::size_t accepted, int answer) {
+  state->accepted = accepted;
+  state->refusal = answer;
+}
+void FakeRdma::flush(std::uint64_t wr_id) {
+  state->completed.push_back({wr_id});
 }
 void FakeRdma::complete_read(std::span<const std::byte> data) {
   const State::Read read = state->reads.front();
@@ -346,6 +390,21 @@ int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
 }
 int ibv_destroy_cq(ibv_cq*) {
   return 0;
+}
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wanted) {
+  constexpr std::uint32_t kMostInline = 80;  // as soft-iWARP
+  if (wanted->cap.max_inline_data > kMostInline) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  state->plain = {};
+  state->plain.context = pd->context;
+  state->plain.qp_type = wanted->qp_type;
+  state->plain.qp_num = 0x11;
+  state->plain.send_cq = wanted->send_cq;
+  state->plain.recv_cq = wanted->recv_cq;
+  state->queue_state = IBV_QPS_RESET;
+  return &state->plain;
 }
 int ibv_destroy_qp(ibv_qp*) {
   state->taken.clear();
@@ -441,7 +500,7 @@ int rdma_init_qp_attr(rdma_cm_id*, ibv_qp_attr* attributes, int* mask) {
   return 0;
 }
 int rdma_connect(rdma_cm_id* id, rdma_conn_param*) {
-  answer(id, RDMA_CM_EVENT_CONNECT_RESPONSE);
+  answer(id, state->iwarp ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE);
   return 0;
 }
 int rdma_establish(rdma_cm_id*) {

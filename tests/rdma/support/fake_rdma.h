@@ -61,6 +61,24 @@ class FakeRdma {
 
   // As the kernel's rdma_rxe; call it before anything is opened.
   void be_soft_roce();
+  // A provider without extended queue pairs; call it before anything is opened. Its requests arrive
+  // in posted(), with copies of their inline data, and are neither carried out nor completed.
+  void be_classic();
+  // The same, and iWARP: no atomics, one piece in a READ, connections of two messages.
+  void be_iwarp();
+  struct Posted {
+    std::uint64_t wr_id;
+    ibv_wr_opcode opcode;
+    unsigned flags;
+    ibv_sge piece;  // all zero if the request has none
+    std::vector<std::byte> inlined;
+  };
+  std::vector<Posted> posted() const;
+  // From now on each chain loses its requests after the first `accepted`, and the call returns
+  // `answer`.
+  void refuse_posts(std::size_t accepted, int answer);
+  // A completion of a request that ended without success.
+  void flush(std::uint64_t wr_id);
   // The oldest READ or atomic completes with success, with these bytes or without any.
   void complete_read(std::span<const std::byte> data);
 

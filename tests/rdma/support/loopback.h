@@ -1,5 +1,6 @@
-// Two queue pairs of one device, connected to each other without a connection manager, each with
-// its own completion queue and registered memory. Fails the test where there is no device.
+// Two queue pairs of one device, connected to each other, each with its own completion queue and
+// registered memory. Without a connection manager, or by the address in RKV_RDMA_ADDRESS where the
+// device is iWARP, which needs one. Fails the test where there is no device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -15,6 +18,7 @@
 
 #include "common/bytes.h"
 #include "common/clock.h"
+#include "rkv/rdma/connect.h"
 #include "rkv/rdma/queue_pair.h"
 
 namespace rkv::rdma::testing {
@@ -39,6 +43,29 @@ inline void need(const Status& status) {
 inline Deadline soon(int ms = kPatienceMs) {
   static const SteadyClock clock;
   return Deadline::after_ms(clock, ms);
+}
+
+// The first connects to the second.
+struct ConnectedByAddress {
+  CmConnection client;
+  CmConnection server;
+};
+inline ConnectedByAddress connect_by_address(PreparedQueuePair<> client,
+                                             const ConnectionParameters& of_client,
+                                             PreparedQueuePair<> server,
+                                             const ConnectionParameters& of_server) {
+  const char* host = std::getenv("RKV_RDMA_ADDRESS");
+  if (host == nullptr) throw std::runtime_error("RKV_RDMA_ADDRESS must name a device's address");
+  SocketAddress address = need(resolve({.host = host, .port = 0}, soon())).front();
+  CmListener listener = need(CmListener::listen(address));
+  address.set_port(listener.port());
+  auto connecting = std::async(std::launch::async, [&] {
+    Connector connector = need(Connector::resolve(address, {}, soon()));
+    return need(std::move(connector).connect(std::move(client), of_client, {}, soon()));
+  });
+  ConnectRequest request = need(listener.wait(soon()));
+  CmConnection accepted = need(std::move(request).accept(std::move(server), of_server, {}));
+  return {.client = connecting.get(), .server = std::move(accepted)};
 }
 
 struct Side {
@@ -102,7 +129,10 @@ struct Loopback {
   }
 
  private:
+  std::optional<ConnectedByAddress> by_address;  // without the queue pairs
+
   void connect(LoopbackOptions& options) {
+    if (need(device.attributes()).iwarp) return connect_with_address(options);
     const std::uint8_t port = need(device.first_active_port());
     const GidEntry gid = need(device.routable_gid(port));
     const ReadDepths depths{.initiator = options.link.reads_as_initiator,
@@ -114,6 +144,17 @@ struct Loopback {
     client.qp = need(std::move(a).handshake(of_b, options.link));
     options.link.remote_access = options.server_grants;
     server.qp = need(std::move(b).handshake(of_a, options.link));
+  }
+  void connect_with_address(LoopbackOptions& options) {
+    ConnectionParameters of_server = options.link;
+    of_server.remote_access = options.server_grants;
+    // Such devices have short inline messages.
+    options.qp.inline_bytes = std::min(options.qp.inline_bytes, 64U);
+    by_address.emplace(connect_by_address(
+        need(QueuePair::create(pd, client.queue, client.queue, options.qp)), options.link,
+        need(QueuePair::create(pd, server.queue, server.queue, options.qp)), of_server));
+    client.qp = std::move(by_address->client.qp);
+    server.qp = std::move(by_address->server.qp);
   }
 };
 

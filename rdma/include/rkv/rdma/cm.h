@@ -48,11 +48,12 @@ enum class ConnectionPorts : std::uint16_t { kTcp = RDMA_PS_TCP, kIb = RDMA_PS_I
 // kIpoib reaches queue pairs of IP over InfiniBand; on RoCE the call fails with kUnsupported.
 enum class DatagramPorts : std::uint16_t { kUdp = RDMA_PS_UDP, kIpoib = RDMA_PS_IPOIB };
 
-// A copy of the private data of an event.
+// A copy of the private data of an event. InfiniBand and RoCE pad it with zeros; iWARP does not, so
+// it is padded to `least` bytes here.
 class RKV_EXPORT PrivateData {
  public:
   PrivateData() = default;
-  explicit PrivateData(Bytes bytes);
+  explicit PrivateData(Bytes bytes, std::size_t least = 0);
   Bytes bytes() const { return Bytes(data_).first(length_); }
 
  private:
@@ -167,6 +168,8 @@ class RKV_EXPORT CmIdBase {
   Status migrate(const EventChannel& channel);
 
   bool has_device() const { return raw()->verbs != nullptr; }
+  // Whether the device is iWARP, whose connections need fewer steps (CmId).
+  bool is_iwarp() const;
   // The context that librdmacm uses. Protection domains and queues for this id are created on it.
   // It stays open as long as the handle and the objects created on it, even after the id is
   // destroyed or the device unplugged. REQUIRES: has_device().

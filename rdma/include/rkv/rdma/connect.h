@@ -124,7 +124,7 @@ class IncomingRequest {
   }
 
  protected:
-  IncomingRequest(Id id, Bytes data) : id_(std::move(id)), data_(data) {}
+  IncomingRequest(Id id, Bytes data) : id_(std::move(id)), data_(data, kConnectRequestBytes) {}
   ~IncomingRequest() {
     // An error means that the request no longer exists: the peer has abandoned it.
     if (id_) std::ignore = id_->reject({});

@@ -81,10 +81,14 @@ struct DeviceAttributes {
   AtomicScope atomics = AtomicScope::kNone;
   bool on_demand_paging = false;
   std::uint64_t core_clock_khz = 0;  // 0: no hardware time stamps
-  bool soft_roce = false;            // the kernel's rdma_rxe, whose provider has peculiarities
+  // iWARP: connections are made by address (connect.h); no immediate data, RFC 5040; no state
+  // changes by the program but to the error state.
+  bool iwarp = false;
+  bool soft_roce = false;  // the kernel's rdma_rxe, whose provider has peculiarities
 };
 
-enum class GidType : unsigned char { kInfiniBand, kRoceV1, kRoceV2 };
+// kIwarp: the GID is the port's hardware address. Nothing is routed by it.
+enum class GidType : unsigned char { kInfiniBand, kRoceV1, kRoceV2, kIwarp };
 RKV_EXPORT const char* to_string(GidType type);
 
 struct RKV_EXPORT GidEntry {

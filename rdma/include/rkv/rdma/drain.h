@@ -142,10 +142,10 @@ RKV_EXPORT Result<DrainReport> drain(ibv_qp* queue_pair, QueuePairWork& work,
 
 // Drains the queue pair. Blocks until work.idle() or the deadline has passed. kTimeout: `work` has
 // the outstanding requests. The queue pair may already be in the error state, or may never have
-// been connected. `own` is called after `work` has counted. kUnsupported if a datagram queue pair's
-// last request is unsignaled: nothing reports its completion, so signal the last request. The queue
-// pair still works then: post a signaled request and drain again. REQUIRES: no batch is open; all
-// of the queue pair's work was taken from `work`.
+// been connected. `own` is called after `work` has counted. kUnsupported if the last request of a
+// datagram queue pair, or of one on iWARP, is unsignaled: nothing reports its completion, so signal
+// the last request. The queue pair still works then: post a signaled request and drain again.
+// REQUIRES: no batch is open; all of the queue pair's work was taken from `work`.
 template <class Qp, class Own, class Others>
 Result<DrainReport> drain(Qp& qp, QueuePairWork& work, CompletionQueue& sends,
                           CompletionQueue& receives, const Deadline& deadline, Own&& own,

@@ -27,6 +27,11 @@ template <FlagEnum E>
 constexpr E operator&(E a, E b) {
   return static_cast<E>(std::to_underlying(a) & std::to_underlying(b));
 }
+// `set` without the bits of `unwanted`.
+template <FlagEnum E>
+constexpr E without(E set, E unwanted) {
+  return static_cast<E>(std::to_underlying(set) & ~std::to_underlying(unwanted));
+}
 // True if every bit of `wanted` is in `set`.
 template <FlagEnum E>
 constexpr bool has(E set, E wanted) {

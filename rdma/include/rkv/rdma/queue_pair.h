@@ -52,7 +52,8 @@ struct QueuePairOptions {
   std::uint32_t inline_bytes = 0;      // longest inline message, at most 1024
   const SharedReceiveQueue* shared = nullptr;  // the source of receives
   // With fewer operations a device without atomics can be used. Operations that the transport lacks
-  // are ignored.
+  // are ignored. A provider without extended work requests has no windows; there a batch with an
+  // operation that the device lacks fails with kUnsupported.
   SendOps operations = kAllSendOps;
 };
 
@@ -173,7 +174,8 @@ class PreparedQueuePair;
 template <TransportType T>
 class BasicQueuePair : public QueuePairBase {
  public:
-  // kUnsupported if the provider has no extended work requests; kInvalidArgument names the field
+  // Uses ibv_create_qp(3) and ibv_post_send(3) if the provider has no extended work requests.
+  // kUnsupported: the device lacks the transport or an operation. kInvalidArgument names the field
   // that exceeds the device's limits.
   static Result<PreparedQueuePair<T>> create(const ProtectionDomain& pd,
                                              const CompletionQueue& sends,
@@ -249,6 +251,7 @@ class PreparedQueuePair : public QueuePairBase {
   // Returns the endpoint to send to the peer; on RoCE `gid` comes from Device::routable_gid().
   // `depths`: the limits of this side as initiator and as responder; 0 means the device's maximum.
   // For UD the endpoint has a random Q_Key for activate(). kNoDevice: the port is not ACTIVE.
+  // kUnsupported: an iWARP device, which is connected by address only (connect.h).
   // kInvalidArgument: the port does not exist, or its table does not have `gid` at its index.
   Result<Endpoint> endpoint(std::uint8_t port, const GidEntry& gid, ReadDepths depths = {}) {
     return make_endpoint(port, gid, depths);
@@ -278,7 +281,8 @@ class PreparedQueuePair : public QueuePairBase {
     return BasicQueuePair<T>(std::move(*this));
   }
   // For a queue pair brought up by other means: modify(), or the connection manager's CmId. Queries
-  // the device: kInvalidArgument unless its state is RTR or RTS.
+  // the device: kInvalidArgument unless its state is RTR or RTS. On iWARP the state is not checked;
+  // requests on a queue pair that is not connected are refused.
   Result<BasicQueuePair<T>> into_queue_pair() && {
     RKV_RETURN_IF_ERROR(must_be_connected());
     return BasicQueuePair<T>(std::move(*this));
