@@ -118,9 +118,13 @@ void Judge::trial(const rdma::Trial& trial) {
   if (trial.error) {
     const bool memory = trial.error->code == Code::kOutOfMemory;
     const bool late = trial.error->code == Code::kTimeout;
+    const bool iwarp = std::ranges::any_of(
+        devices_, [&](const DeviceFacts* one) { return one->name == device && one->iwarp; });
     add(Level::kError, "loopback", device,
         fmt::format("{} failed: {}", trial.step, rkv::to_string(*trial.error)),
         memory ? raise_memlock()
+        : late && iwarp
+            ? "let TCP through to the server's port: `nft list ruleset` shows what filters"
         : late ? "let UDP port 4791 (RoCE v2) through: `nft list ruleset` shows what filters"
                : "fix the error above, then check the kernel's log: `dmesg`");
   } else {

@@ -221,6 +221,11 @@ void Judge::gid(const DeviceFacts& device, const PortFacts& port) {
   if (facts_.verbs.chosen) take(*facts_.verbs.chosen);
   std::ranges::for_each(facts_.verbs.others, take);
   const std::string subject = fmt::format("{}/{}", device.name, port.number);
+  if (device.iwarp) {
+    return add(Level::kOk, "gid", subject,
+               fmt::format("{}: iWARP connects by IP address, without GIDs",
+                           ways.empty() ? "not used" : "used"));
+  }
   std::string list = list_of(device, port.number);
   if (ways.empty()) return add(Level::kOk, "gid", subject, "not used; " + list);
   for (const ChosenPath& way : ways) {

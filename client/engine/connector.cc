@@ -30,7 +30,8 @@ Status Connector::attempt(const Deadline& deadline) {
   session_.acknowledged.synced(session_.map.epoch(),
                                session_.map.marks().sync());  // ACK-1, before the map is cleared
   if (session_.link.read_refused()) {
-    // A server never revokes a grant within an epoch, so our view of its memory is wrong.
+    // A server never revokes a grant within an epoch, so our view of its memory is wrong. It may be
+    // right where a refusal looks like any other end of the connection.
     session_.map.clear();
     session_.forget_places();
   }

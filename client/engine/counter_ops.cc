@@ -125,10 +125,11 @@ Result<Version> CounterOps::bind(OneSidedCounter& counter, bool create, const De
     if (!reply) return std::unexpected(reply.error());
     const RemoteWindow& cells = session_.link.accept().counters;
     const auto cell = load_le<std::uint64_t>(reply->response().value.data());
-    if (cell != kNoCell && cell >= cells.length / kWordBytes) {
+    const bool no_cell = cell == kNoCell || cells.length == 0;
+    if (!no_cell && cell >= cells.length / kWordBytes) {
       return fail(Code::kCorrupt, "the server named a counter cell that does not exist");
     }
-    counter.word_ = cell == kNoCell ? 0 : cells.address + cell * kWordBytes;
+    counter.word_ = no_cell ? 0 : cells.address + cell * kWordBytes;
     counter.epoch_ = session_.map.epoch();
     counter.ask_again_at_ = session_.clock.now() + kAskAgain;
     version = reply->response().version;

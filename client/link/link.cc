@@ -132,6 +132,8 @@ Status Link::take_accept(const Claim& claim) {
     }
   }
   accept_ = *accept;
+  // Our device may have no atomics where the server's has.
+  if (!transport_->has_atomics()) accept_.hints = accept_.counters = {};
   return {};
 }
 
@@ -223,7 +225,8 @@ bool Link::to_event(const rdma::Completion& completion, Event& event) {
   }
   if (completion.status != Outcome::kOk) {
     alive_ = false;  // LINK-3
-    if (completion.status == Outcome::kRemoteAccess) read_refused_ = true;
+    const bool may_be_refused = completion.kind == Kind::kRead && !transport_->tells_refusals();
+    if (completion.status == Outcome::kRemoteAccess || may_be_refused) read_refused_ = true;
     return false;
   }
   if (completion.kind == Kind::kRead || completion.kind == Kind::kCompareSwap ||

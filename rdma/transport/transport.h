@@ -123,7 +123,7 @@ struct Completion {
   };
   Kind kind = Kind::kRead;
   // kOk: done.
-  // kRemoteAccess: the peer refused the address, key or operation.
+  // kRemoteAccess: the peer refused the address, key or operation (Transport::tells_refusals).
   // kFlushed: the connection died before this operation ran.
   // kFailed: any other failure (peer lost, local error).
   // After any status but kOk the connection is dead and kDisconnected follows.
@@ -162,7 +162,8 @@ class Connection {
   // Posts the batch in order with one doorbell. Returns how many operations were accepted: all, or
   // fewer when sends_in_flight is reached (poll the queue, then post the rest). More READs and
   // atomics than reads_in_flight may be posted; the device delays them. kDisconnected: the
-  // connection is dead. Never blocks.
+  // connection is dead. kUnsupported: the batch has an atomic and the transport has none
+  // (Transport::has_atomics); nothing was posted. Never blocks.
   virtual Result<std::size_t> post(std::span<const Operation> batch) = 0;
 
   // Performs a READ synchronously, without a completion. Works only where READs are copies
@@ -330,6 +331,14 @@ class Transport {
   // Whether receive buffers occupy their full length in memory even when unused. True if the device
   // writes into them: they are then registered, and registered memory is pinned.
   virtual bool pins_receive_buffers() const { return true; }
+  // Whether its connections can carry atomics. If not, posting one fails (Connection::post).
+  virtual bool has_atomics() const { return true; }
+  // Whether an operation that the peer refuses completes as kRemoteAccess. If not, it is kFlushed
+  // as at any other end of the connection, and its poster cannot tell one from the other.
+  virtual bool tells_refusals() const { return true; }
+  // Whether ConnectionOptions::grant is enforced. If not, the peer may do to a region what the
+  // region's own access allows.
+  virtual bool enforces_grants() const { return true; }
 
   // Allocates zeroed, page-aligned memory. kOutOfMemory names the locked-memory limit if that is
   // the cause.

@@ -143,9 +143,11 @@ Status Endpoints::create_roots(StoreMemory& memory) {
 }
 
 // Each network has its own hint words: atomics of an adapter and of a processor on the same word
-// are not atomic with respect to each other.
+// are not atomic with respect to each other. A network without atomics has none, so its clients
+// cannot ask for pins.
 Status Endpoints::create_hints(Store& store) {
   for (Endpoint& network : endpoints_) {
+    if (!network.transport->has_atomics()) continue;
     RKV_ASSIGN_OR_RETURN(network.hints,
                          network.transport->allocate(kHintWords * sizeof(std::uint64_t),
                                                      rdma::Access::kRemoteReadAtomic));

@@ -17,7 +17,7 @@ void expect_refused(Link& link, std::uint64_t context) {
   const auto refused = std::ranges::find_if(
       seen, [&](const Seen& s) { return s.context == context && s.kind != Kind::kDisconnected; });
   ASSERT_NE(refused, seen.end());
-  EXPECT_EQ(refused->status, Status::kRemoteAccess);
+  EXPECT_EQ(refused->status, link.status_of_refusal);
   EXPECT_EQ(seen.back().kind, Kind::kDisconnected);
   EXPECT_EQ(seen.back().connection, link.active.get());
   EXPECT_FALSE(link.active->alive());
@@ -46,6 +46,7 @@ TEST_P(TransportContract, AtomicsOnAReadOnlyRegionAreRefused) {
     LinkOptions options;
     options.server_region = Access::kRemoteRead;
     Link link(*harness_, options);
+    if (!harness_->client().has_atomics()) return link.expect_no_atomics();
     store_le<std::uint64_t>(link.server.at(0), 7);
     link.post(link.atomic(kind, 0, 7, 8, 5));
     expect_refused(link, 5);
@@ -57,6 +58,7 @@ TEST_P(TransportContract, AConnectionThatGrantsReadsRefusesAtomics) {
   LinkOptions options;
   options.server.grant = Access::kRemoteRead;
   Link link(*harness_, options);
+  if (!harness_->client().has_atomics()) return link.expect_no_atomics();
   link.post(link.atomic(Operation::Kind::kFetchAdd, 0, 1, 0, 5));
   expect_refused(link, 5);
   EXPECT_EQ(link.server.word(0), 0U);
@@ -69,6 +71,11 @@ TEST_P(TransportContract, AConnectionThatGrantsNothingRefusesReadsAndPassesMessa
   link.post(link.send(0, 8, 4));
   ASSERT_TRUE(link.server.until_seen(1));
   link.post(link.read(0, 8, 5));
+  if (!harness_->server().enforces_grants()) {  // the region's own access decides
+    ASSERT_TRUE(link.client.until_seen(2));
+    EXPECT_TRUE(link.client.seen[1].ok());
+    return;
+  }
   expect_refused(link, 5);
 }
 
@@ -78,8 +85,13 @@ TEST_P(TransportContract, AServerCannotReadItsClientUnlessGranted) {
       Operation::read(link.server.piece(0, 8), link.server.region->local_key(),
                       link.client.region->address(), link.client.region->remote_key(), 5);
   EXPECT_EQ(need(link.passive->post(std::span(&read, 1))), 1U);
+  if (!harness_->client().enforces_grants()) {
+    ASSERT_TRUE(link.server.until_seen(1));
+    EXPECT_TRUE(link.server.seen[0].ok());
+    return;
+  }
   ASSERT_TRUE(link.server.until_disconnected());
-  EXPECT_EQ(link.server.seen[0].status, Status::kRemoteAccess);
+  EXPECT_EQ(link.server.seen[0].status, link.status_of_refusal);
 }
 
 TEST_P(TransportContract, ADestroyedRegionCanNoLongerBeRead) {
@@ -94,8 +106,8 @@ TEST_P(TransportContract, ARefusalEndsBothSidesAndFlushesWhatFollows) {
   Link link(*harness_);
   Operation wrong = link.read(0, 8, 2);
   wrong.remote_key ^= 0x5A;
-  const std::array<Operation, 4> batch = {link.read(0, 8, 1), wrong, link.read(0, 8, 3),
-                                          link.read(0, 8, 4)};
+  const std::array<Operation, 4> batch = {link.read(0, 8, 1, 8), wrong, link.read(0, 8, 3, 16),
+                                          link.read(0, 8, 4, 24)};
   link.post(batch);
   expect_refused(link, 2);
   const auto& seen = link.client.seen;
@@ -111,7 +123,7 @@ TEST_P(TransportContract, AMessageLongerThanTheReceiveBufferEndsTheConnection) {
   Link link(*harness_);
   link.post(link.send(0, QueueOptions{}.receive_bytes + 64, 5));
   ASSERT_TRUE(link.client.until_disconnected());
-  EXPECT_NE(link.client.seen[0].status, Status::kOk);
+  EXPECT_TRUE(!harness_->holds_messages() || link.client.seen[0].status != Status::kOk);
   ASSERT_TRUE(link.server.until_disconnected());
   EXPECT_EQ(link.server.count(Kind::kReceive), 0U);
 }
@@ -120,7 +132,7 @@ TEST_P(TransportContract, AbortFlushesWhatIsOutstandingThenSaysSoOnce) {
   Link link(*harness_);
   std::vector<Operation> batch;
   for (std::uint64_t i = 0; i < 100; ++i)
-    batch.push_back(link.read(0, 8192, i));
+    batch.push_back(link.read(0, 8192, i, 8192 * i));
   link.post(batch);
   link.active->abort();
   link.active->abort();
@@ -143,7 +155,7 @@ TEST_P(TransportContract, UnsignaledOperationsThatFailAreReported) {
   Link link(*harness_);
   std::vector<Operation> batch;
   for (std::uint64_t i = 0; i < 3; ++i) {
-    batch.push_back(link.read(0, 8, i));
+    batch.push_back(link.read(0, 8, i, 8 * i));
     batch.back().signaled = false;
     batch.back().remote_key ^= 0x5A;
   }
@@ -208,6 +220,8 @@ TEST_P(TransportContract, EndingsLoseNoReceiveBuffers) {
     pair.server.seen.clear();
     pair.client.seen.clear();
   }
+  // Buffers of the last ending may come back later. Then a message must wait for one.
+  if (!harness_->holds_messages()) return;
   ASSERT_NO_FATAL_FAILURE(pair.connect());
   std::size_t sent = 0;
   std::vector<std::uint32_t> held;
@@ -247,14 +261,15 @@ TEST_P(TransportContract, DestroyingWithWorkOutstandingFreesTheBuffersAndSparesT
   auto [other, other_server] =
       join(*harness_, *link.listener, link.client, link.server, LinkOptions{});
   ASSERT_NE(other, nullptr);
+  constexpr std::size_t kReads = 50;
   std::vector<Operation> batch;
-  for (std::uint64_t i = 0; i < 50; ++i)
-    batch.push_back(link.read(0, 4096, i, 65536));
+  for (std::uint64_t i = 0; i < kReads; ++i)
+    batch.push_back(link.read(0, 4096, i, 65536 + 4096 * i));
   const std::array<Operation, 2> theirs = {link.read(0, 8, 1001), link.read(8, 8, 1002, 8)};
   EXPECT_EQ(need(other->post(theirs)), 2U);
   link.post(batch);
   link.active.reset();
-  std::memset(link.client.at(65536), 0x77, 4096);
+  std::memset(link.client.at(65536), 0x77, 4096 * kReads);
   ASSERT_TRUE(link.client.until_seen(2)) << "the other connection's completions were lost";
   ASSERT_EQ(link.client.seen.size(), 2U);
   for (const Seen& one : link.client.seen) {
@@ -262,7 +277,7 @@ TEST_P(TransportContract, DestroyingWithWorkOutstandingFreesTheBuffersAndSparesT
     EXPECT_TRUE(one.ok());
   }
   ASSERT_TRUE(link.server.until_disconnected());
-  EXPECT_TRUE(std::ranges::all_of(link.client.piece(65536, 4096),
+  EXPECT_TRUE(std::ranges::all_of(link.client.piece(65536, 4096 * kReads),
                                   [](std::byte b) { return b == std::byte{0x77}; }));
   EXPECT_TRUE(other->alive());
 }

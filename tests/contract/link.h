@@ -126,6 +126,7 @@ inline std::pair<std::unique_ptr<Connection>, std::unique_ptr<Connection>> join(
 
 // A connected pair. Members are destroyed from the bottom: connections before queues.
 struct Link {
+  Completion::Status status_of_refusal;
   std::unique_ptr<Listener> listener;
   End client;
   End server;
@@ -133,7 +134,9 @@ struct Link {
   std::unique_ptr<Connection> passive;  // the server's
 
   explicit Link(Harness& harness, const LinkOptions& options = {})
-      : listener(need(harness.server().listen(harness.listen_address()))),
+      : status_of_refusal(harness.client().tells_refusals() ? Completion::Status::kRemoteAccess
+                                                            : Completion::Status::kFlushed),
+        listener(need(harness.server().listen(harness.listen_address()))),
         client(harness, harness.client(), options.queue, Access::kRemoteRead),
         server(harness, harness.server(), options.queue, options.server_region) {
     std::tie(active, passive) = join(harness, *listener, client, server, options);
@@ -161,6 +164,18 @@ struct Link {
     EXPECT_EQ(need(active->post(batch)), batch.size());
   }
   void post(const Operation& one) { post(std::span(&one, 1)); }
+  // A transport without atomics refuses them before anything is posted, and the connection goes on.
+  void expect_no_atomics() {
+    for (const auto kind : {Operation::Kind::kCompareSwap, Operation::Kind::kFetchAdd}) {
+      const std::array<Operation, 2> batch = {read(0, 8, 1), atomic(kind, 0, 1, 2, 2)};
+      EXPECT_EQ(active->post(batch).error().code, Code::kUnsupported);
+    }
+    EXPECT_EQ(client.poll_once(), 0U);
+    post(read(0, 8, 3));
+    EXPECT_TRUE(client.until_seen(1));
+    EXPECT_TRUE(client.seen[0].ok());
+    EXPECT_EQ(client.seen[0].context, 3U);
+  }
 };
 
 }  // namespace rkv::rdma::contract

@@ -31,7 +31,7 @@ void expect_refused(Link& link, std::uint64_t context) {
   const auto refused = std::ranges::find_if(
       seen, [&](const Seen& s) { return s.context == context && s.kind == Kind::kRead; });
   ASSERT_NE(refused, seen.end());
-  EXPECT_EQ(refused->status, Status::kRemoteAccess);
+  EXPECT_EQ(refused->status, link.status_of_refusal);
   EXPECT_EQ(seen.back().kind, Kind::kDisconnected);
   EXPECT_FALSE(link.passive->alive());
   link.passive.reset();  // a handshake that is not quite over is broken off by this at the latest

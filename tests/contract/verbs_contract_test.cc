@@ -6,6 +6,7 @@
 
 #include "link.h"
 #include "rdma/transport/reopening/transport.h"
+#include "rkv/rdma/queue_pair.h"
 
 namespace rkv::rdma::contract {
 namespace {
@@ -20,6 +21,23 @@ class VerbsHarness final : public Harness {
   std::string listen_address() override { return host_ + ":0"; }
   std::string connect_address(std::uint16_t port) override {
     return host_ + ":" + std::to_string(port);
+  }
+  bool holds_messages() override {
+    return !need(need(Device::of_connection_manager()).attributes()).iwarp;
+  }
+  // The kernel ends an iWARP request that nobody answers after 10 s, and not before.
+  Nanos longest_giving_up() override {
+    const bool iwarp = need(need(Device::of_connection_manager()).attributes()).iwarp;
+    return (iwarp ? 15'000 : 3'000) * kNanosPerMs;
+  }
+  // Devices differ; the transport halves what is refused.
+  std::uint32_t granted_inline_bytes(std::uint32_t wanted) override {
+    const Device device = need(Device::of_connection_manager());
+    const ProtectionDomain pd = need(ProtectionDomain::allocate(device));
+    const CompletionQueue queue = need(CompletionQueue::create(device, {.entries = 16}));
+    while (wanted != 0 && !QueuePair::create(pd, queue, queue, {.inline_bytes = wanted}))
+      wanted /= 2;
+    return wanted;
   }
 
  private:
@@ -60,12 +78,20 @@ INSTANTIATE_TEST_SUITE_P(Verbs, TransportContract,
                                                    .open = &open_reopening_harness}),
                          [](const auto& backend) { return std::string(backend.param.name); });
 
+DeviceAttributes device_limits() {
+  return need(need(Device::of_connection_manager()).attributes());
+}
+
 // What the seam leaves to the backend.
 TEST(VerbsTransport, DescribesTheDeviceItOpened) {
   const auto harness = open_harness();
   ASSERT_NE(harness, nullptr);
   const std::string text = harness->client().describe();
   EXPECT_TRUE(text.starts_with("verbs: ")) << text;
+  if (device_limits().iwarp) {  // its GID is not an address
+    EXPECT_NE(text.find("(iWARP)"), std::string::npos) << text;
+    return;
+  }
   EXPECT_NE(text.find("gid"), std::string::npos) << text;
   EXPECT_NE(text.find(std::getenv("RKV_RDMA_ADDRESS")), std::string::npos) << text;
 }
@@ -80,6 +106,10 @@ TEST(VerbsTransport, AnUnknownDeviceIsNamedWithWhatToDo) {
 TEST(VerbsTransport, AChosenGidIsUsed) {
   const char* host = std::getenv("RKV_RDMA_ADDRESS");
   ASSERT_NE(host, nullptr);
+  if (device_limits().iwarp) {
+    EXPECT_EQ(open_verbs({.gid_index = 0}).error().code, Code::kInvalidArgument);
+    return;
+  }
   bool found = false;
   for (int index = 0; index < 16 && !found; ++index) {
     const auto transport = open_verbs({.gid_index = index, .address = std::string(host) + ":0"});

@@ -58,6 +58,9 @@ Result<std::unique_ptr<ReopeningTransport>> ReopeningTransport::wrap(
 ReopeningTransport::ReopeningTransport(std::unique_ptr<Transport> first, OpenTransport open,
                                        std::unique_ptr<DeviceWatch> watch)
     : open_(std::move(open)),
+      has_atomics_(first->has_atomics()),
+      tells_refusals_(first->tells_refusals()),
+      enforces_grants_(first->enforces_grants()),
       parts_(std::make_shared<Parts>(std::move(first))),
       watch_(std::move(watch)) {
   report_.why = parts_->describe();

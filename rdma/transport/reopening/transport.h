@@ -86,6 +86,9 @@ class ReopeningTransport final : public Transport {
 
   std::string describe() const override;
   bool pins_receive_buffers() const override;
+  bool has_atomics() const override { return has_atomics_; }
+  bool tells_refusals() const override { return tells_refusals_; }
+  bool enforces_grants() const override { return enforces_grants_; }
   Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) override;
   Result<std::unique_ptr<Region>> attach(MutableBytes memory, Access access) override;
   Result<std::unique_ptr<Atomics>> create_atomics(const Region& region) override;
@@ -109,6 +112,9 @@ class ReopeningTransport final : public Transport {
   void tell(DeviceState state, std::string why, bool new_keys = false);
 
   const OpenTransport open_;
+  const bool has_atomics_;  // of the first device
+  const bool tells_refusals_;
+  const bool enforces_grants_;
   const std::shared_ptr<reopening::Parts> parts_;
   std::function<void(const DeviceReport&)> observer_;
   std::unique_ptr<DeviceWatch> watch_;  // of the thread in step(); wake() reads it under mutex_

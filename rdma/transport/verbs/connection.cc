@@ -29,6 +29,27 @@ CompletionStatus status_of(ibv_wc_status status) {
   }
 }
 
+bool is_atomic(const Operation& operation) {
+  return operation.kind == Operation::Kind::kCompareSwap ||
+         operation.kind == Operation::Kind::kFetchAdd;
+}
+
+constexpr SendOps kPosted = SendOps::kSend | SendOps::kRead;
+constexpr SendOps kAtomics = SendOps::kCompareSwap | SendOps::kFetchAdd;
+
+// Verbs do not tell the longest inline message of a device in advance: some refuse more than they
+// have. So less is tried, down to none.
+Result<PreparedQueuePair<>> create_pair(const Shared& shared, const VerbsQueue& queue,
+                                        QueuePairOptions options) {
+  auto made = QueuePair::create(shared.pd, queue.completions(), queue.completions(), options);
+  while (!made && made.error().code == Code::kInvalidArgument && options.inline_bytes != 0) {
+    options.inline_bytes /= 2;
+    auto less = QueuePair::create(shared.pd, queue.completions(), queue.completions(), options);
+    if (less) return less;
+  }
+  return made;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<VerbsConnection>> VerbsConnection::create(VerbsQueue& queue,
@@ -39,11 +60,13 @@ Result<std::unique_ptr<VerbsConnection>> VerbsConnection::create(VerbsQueue& que
   // Besides the user's: the marker and a probe.
   const std::uint32_t slots = options.sends_in_flight + 1 + (options.peer_grants_reads ? 1U : 0U);
   RKV_ASSIGN_OR_RETURN(auto room, queue.room().reserve(slots));
-  RKV_ASSIGN_OR_RETURN(
-      auto qp, QueuePair::create(queue.shared().pd, queue.completions(), queue.completions(),
-                                 {.send_length = slots,
-                                  .inline_bytes = options.inline_bytes,
-                                  .shared = &queue.receives()}));
+  const Shared& shared = queue.shared();
+  RKV_ASSIGN_OR_RETURN(auto qp,
+                       create_pair(shared, queue,
+                                   {.send_length = slots,
+                                    .inline_bytes = options.inline_bytes,
+                                    .shared = &queue.receives(),
+                                    .operations = shared.atomics ? kPosted | kAtomics : kPosted}));
   return std::unique_ptr<VerbsConnection>(
       new VerbsConnection(queue, std::move(room), std::move(qp), options));
 }
@@ -63,9 +86,14 @@ VerbsConnection::VerbsConnection(VerbsQueue& queue, CompletionReserve::Reservati
       // unknown.
       signal_every_(std::max(1U, options.sends_in_flight / 4)),
       ring_(std::bit_ceil(room_.entries())),
+      atomics_(queue.shared().atomics),
       probes_(options.peer_grants_reads) {
   handle_->number = number_;
   if (queue.is_soft_roce()) unwritten_.emplace(ring_.size());
+}
+
+ConnectionParameters VerbsConnection::parameters() const {
+  return {.remote_access = grant_flags(grant_, queue_->shared().atomics)};
 }
 
 PreparedQueuePair<> VerbsConnection::take_queue_pair() {
@@ -161,6 +189,9 @@ Result<std::size_t> VerbsConnection::post(std::span<const Operation> operations)
   const std::uint64_t room = limits_.sends_in_flight + probing_ - (next_ - oldest_);
   const std::size_t count = std::min<std::size_t>(room, operations.size());
   if (count == 0) return 0U;
+  if (!atomics_ && std::ranges::any_of(operations.first(count), is_atomic)) [[unlikely]] {
+    return fail(Code::kUnsupported, "the RDMA device has no atomic operations");
+  }
   Batch batch = link_->qp.batch();
   for (std::size_t i = 0; i < count; ++i)
     append(batch, operations[i], next_ + i);
@@ -189,6 +220,7 @@ void VerbsConnection::close() {
   alive_.store(false, std::memory_order_release);
   report_teardown(link_->id.disconnect());
   marker_ = next_;
+  if (queue_->shared().iwarp) return queue_->report_when_empty(*this);
   Batch batch = link_->qp.batch();
   batch.send(marker_, OpFlags::kSignaled, RegisteredSpan());
   if (!std::move(batch).submit()) {
@@ -242,6 +274,9 @@ void VerbsConnection::tell_end(rdma::Completion& out) {
 }
 
 bool VerbsConnection::complete(const WorkCompletion& from, rdma::Completion& out) {
+  // Reported before: as the end without a marker, or soft-iWARP flushed a READ twice.
+  if (from.wr_id < oldest_) [[unlikely]]
+    return false;
   oldest_ = from.wr_id + 1;
   if (from.wr_id == marker_) {
     finish(out);

@@ -6,7 +6,10 @@
 //
 // End of a connection: the queue pair goes to the error state, then a marker is posted after all
 // other work. All outstanding requests complete as flushed, the marker last; the marker becomes
-// kDisconnected. (The LAST_WQE event, meant for this, does not arrive on SoftRoCE.)
+// kDisconnected. (The LAST_WQE event, meant for this, does not arrive on SoftRoCE.) On iWARP
+// no marker is posted, because soft-iWARP never flushes work that was posted in the error state. It
+// flushes the rest before the change to that state returns. So there kDisconnected follows when the
+// completion queue is empty.
 //
 // End of the peer's host: a host that ends without a word is noticed only by an operation in
 // flight. So look_at_silence(), which the queue calls every kLookEvery, posts a READ of no bytes
@@ -45,7 +48,7 @@ class VerbsConnection final : public Connection {
 
   // Connection set-up. take_queue_pair() returns the queue pair to connect, once.
   PreparedQueuePair<> take_queue_pair();
-  ConnectionParameters parameters() const { return {.remote_access = grant_flags(grant_)}; }
+  ConnectionParameters parameters() const;
   // The data that events about this connection may touch, on any thread. A thread that reads an
   // event keeps the Handle alive beyond the connection: an accept that fails may destroy the
   // connection meanwhile.
@@ -107,6 +110,7 @@ class VerbsConnection final : public Connection {
   std::uint32_t signal_every_;
   std::uint32_t unsignaled_ = 0;        // posted since the last signaled one
   std::vector<InFlight> ring_;          // a power of two long
+  bool atomics_;                        // the device has them
   std::optional<Unwritten> unwritten_;  // on SoftRoCE
   std::uint64_t next_ = 0;              // number of the next request
   std::uint64_t oldest_ = 0;            // oldest not known to have completed

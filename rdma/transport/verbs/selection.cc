@@ -40,6 +40,11 @@ Result<Device> choose_device(const VerbsOptions& options) {
 
 Result<GidEntry> choose_gid(const Device& device, std::uint8_t port, int index) {
   if (index < 0) return device.routable_gid(port);
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, device.attributes());
+  if (limits.iwarp) {
+    return fail(Code::kInvalidArgument,
+                "an iWARP device has no GIDs to choose from: name an address instead");
+  }
   RKV_ASSIGN_OR_RETURN(const std::vector<GidEntry> gids, device.gid_table());
   const auto found = std::ranges::find_if(gids, [&](const GidEntry& gid) {
     return gid.port == port && std::cmp_equal(gid.index, index);

@@ -22,34 +22,29 @@ struct Shared {
   GidEntry gid;
   std::optional<SocketAddress> source;  // the address of the requested GID, if any
   std::string description;
+  bool atomics = false;  // the device has them
+  // Work posted in the error state is never flushed there (VerbsConnection).
+  bool iwarp = false;
   std::shared_ptr<Roll> queues = std::make_shared<Roll>();
 };
 
-// The verbs access flags of a region. Local writes are always allowed, because READ results and
-// receives land in regions; remote writes never are.
-constexpr AccessFlags region_flags(Access access) {
-  switch (access) {
-    case Access::kRemoteRead:
-      return AccessFlags::kLocalWrite | AccessFlags::kRemoteRead;
-    case Access::kRemoteReadAtomic:
-      return AccessFlags::kLocalWrite | AccessFlags::kRemoteRead | AccessFlags::kRemoteAtomic;
-    case Access::kLocal:
-      break;
-  }
-  return AccessFlags::kLocalWrite;
-}
-
-// The access flags of a connection: what its peer may do.
-constexpr AccessFlags grant_flags(Access access) {
+// The access flags of a connection: what its peer may do. `atomics`: the device has them.
+constexpr AccessFlags grant_flags(Access access, bool atomics) {
   switch (access) {
     case Access::kRemoteRead:
       return AccessFlags::kRemoteRead;
     case Access::kRemoteReadAtomic:
-      return AccessFlags::kRemoteRead | AccessFlags::kRemoteAtomic;
+      return AccessFlags::kRemoteRead | (atomics ? AccessFlags::kRemoteAtomic : AccessFlags::kNone);
     case Access::kLocal:
       break;
   }
   return AccessFlags::kNone;
+}
+
+// The verbs access flags of a region. Local writes are always allowed, because READ results and
+// receives land in regions; remote writes never are.
+constexpr AccessFlags region_flags(Access access, bool atomics) {
+  return AccessFlags::kLocalWrite | grant_flags(access, atomics);
 }
 
 }  // namespace rkv::rdma::verbs

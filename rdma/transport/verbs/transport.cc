@@ -49,17 +49,22 @@ class VerbsTransport final : public Transport {
   explicit VerbsTransport(std::shared_ptr<const Shared> shared) : shared_(std::move(shared)) {}
 
   std::string describe() const override { return shared_->description; }
+  bool has_atomics() const override { return shared_->atomics; }
+  bool tells_refusals() const override { return !shared_->iwarp; }
+  bool enforces_grants() const override { return !shared_->iwarp; }
 
   Result<std::unique_ptr<Region>> allocate(std::size_t length, Access access) override {
     RKV_ASSIGN_OR_RETURN(
         MemoryRegion region,
-        MemoryRegion::allocate(shared_->pd, length, region_flags(access), backing_for(length)));
+        MemoryRegion::allocate(shared_->pd, length, region_flags(access, shared_->atomics),
+                               backing_for(length)));
     return std::unique_ptr<Region>(new VerbsRegion(shared_, std::move(region), access));
   }
 
   Result<std::unique_ptr<Region>> attach(MutableBytes memory, Access access) override {
-    RKV_ASSIGN_OR_RETURN(MemoryRegion region,
-                         MemoryRegion::attach(shared_->pd, memory, region_flags(access)));
+    RKV_ASSIGN_OR_RETURN(
+        MemoryRegion region,
+        MemoryRegion::attach(shared_->pd, memory, region_flags(access, shared_->atomics)));
     return std::unique_ptr<Region>(new VerbsRegion(shared_, std::move(region), access));
   }
 
@@ -161,17 +166,23 @@ Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options) {
         resolve({.host = gid.to_string(), .port = 0}, Deadline::after_ms(clock, 0)));
     source = found.front();
   }
-  std::string description = fmt::format("verbs: {} port {} gid {} ({}, {})", device.name(), port,
-                                        gid.index, to_string(gid.type), gid.to_string());
+  RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, device.attributes());
+  // An iWARP device has a hardware address for a GID, which tells a reader nothing.
+  std::string description =
+      limits.iwarp ? fmt::format("verbs: {} port {} ({})", device.name(), port, to_string(gid.type))
+                   : fmt::format("verbs: {} port {} gid {} ({}, {})", device.name(), port,
+                                 gid.index, to_string(gid.type), gid.to_string());
   auto anchor = verbs::Anchor::drop(device, gid);
-  auto shared =
-      std::make_shared<const verbs::Shared>(verbs::Shared{.anchor = std::move(anchor),
-                                                          .device = std::move(device),
-                                                          .pd = std::move(pd),
-                                                          .port = port,
-                                                          .gid = gid,
-                                                          .source = source,
-                                                          .description = std::move(description)});
+  auto shared = std::make_shared<const verbs::Shared>(
+      verbs::Shared{.anchor = std::move(anchor),
+                    .device = std::move(device),
+                    .pd = std::move(pd),
+                    .port = port,
+                    .gid = gid,
+                    .source = source,
+                    .description = std::move(description),
+                    .atomics = limits.atomics != AtomicScope::kNone,
+                    .iwarp = limits.iwarp});
   return std::unique_ptr<Transport>(new verbs::VerbsTransport(std::move(shared)));
 }
 

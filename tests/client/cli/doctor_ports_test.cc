@@ -97,6 +97,26 @@ TEST(Doctor, GidsThatDoNotWork) {
   expect(judge(facts), Level::kError, "gid", "network namespace", "--network host");
 }
 
+// As soft-iWARP: its GID is the hardware address.
+TEST(Doctor, AnIwarpDeviceNeedsNoGidAndNoAtomics) {
+  MachineFacts facts = healthy();
+  rdma::DeviceFacts& device = facts.verbs.devices[0];
+  device.iwarp = true;
+  device.soft_roce = false;
+  device.atomics = rdma::Atomicity::kNone;
+  device.gids = {{.port = 1, .index = 0, .type = "iWARP", .address = "5254:77::"}};
+  facts.verbs.chosen->gid = device.gids[0];
+  facts.trial->failed_swap = rdma::FailedSwap::kNotTried;
+  const auto findings = judge(facts);
+  expect(findings, Level::kOk, "port", "Ethernet (iWARP)", "");
+  expect(findings, Level::kOk, "gid", "without GIDs", "");
+  expect(findings, Level::kWarning, "atomics", "none", "no action needed");
+  EXPECT_TRUE(std::ranges::none_of(
+      findings, [](const Finding& finding) { return finding.level == Level::kError; }));
+  facts.trial->error = Error{.code = Code::kTimeout};
+  expect(judge(facts), Level::kError, "loopback", "", "TCP");
+}
+
 TEST(Doctor, NoGidIsChosen) {
   MachineFacts facts = healthy();
   facts.verbs.chosen.reset();

@@ -30,7 +30,8 @@ class UnwrittenBuffers : public ::testing::Test {
                                                         .port = 1,
                                                         .gid = {},
                                                         .source = {},
-                                                        .description = "fake"});
+                                                        .description = "fake",
+                                                        .atomics = true});
     queue_ = need(
         VerbsQueue::create(shared, {.completions = 64, .receive_buffers = 8, .receive_bytes = 64}));
     Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
