@@ -169,6 +169,20 @@ void ResultWriter::add(const Response& result, std::size_t reserve) {
   bytes_ += fixed + value.size();
 }
 
+Bytes outcome_of_pack(std::span<const Request> operations, Bytes results, MutableBytes out) {
+  ResultReader reader(results);
+  ResultWriter writer(out);
+  for (const Request& operation : operations) {
+    const auto read = reader.next(operation.opcode);
+    RKV_CHECK(read.has_value(), "the results of these operations");
+    Response result = *read;
+    if (operation.opcode == Opcode::kGet) result = ResultWriter::refused_alone(operation.opcode);
+    if (result.code != 0) result.value = {};
+    writer.add(result, 0);
+  }
+  return writer.finish();
+}
+
 Result<Response> ResultReader::next(Opcode opcode) {
   if (value_.size() < kPackedResultBytes) return wrong_results();
   const std::byte* const from = value_.data();

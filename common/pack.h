@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "common/wire.h"
 
@@ -80,6 +81,13 @@ constexpr std::size_t least_result_bytes(Opcode opcode) {
   const bool has_number = opcode == Opcode::kAdd || opcode == Opcode::kSwap;
   return kPackedResultBytes + (has_number ? kCounterBytes : 0);
 }
+// The longest outcome of a pack: a result of each write, without sentences.
+inline constexpr std::size_t kMostOutcomeBytes = kMaxPacked * (kPackedResultBytes + kCounterBytes);
+// Writes the outcome of a pack, as a client that has lost its answer gets it, from the results in
+// that answer. A get counts as not begun. `operations`: of the pack. REQUIRES: `out` has
+// kMostOutcomeBytes, `results` are of these operations.
+Bytes outcome_of_pack(std::span<const Request> operations, Bytes results, MutableBytes out);
+
 // Returns the longest value that the answer to this pack may have. The server executes the pack
 // only if it has room for so many bytes. `message` is a whole request of opcode kPack that comes
 // from a peer.

@@ -366,6 +366,10 @@ Status check_value(const Request& request) {
     }
     case Opcode::kPack:
       return PackReader(request.value).check();
+    case Opcode::kOutcome: {
+      const auto write = decode_write_id(request.value);
+      return write ? Status{} : Status(std::unexpected(write.error()));
+    }
     case Opcode::kRevoke:
       if (is_user_name(as_text(request.value))) return {};
       return fail(Code::kInvalidArgument,
@@ -455,6 +459,21 @@ Result<MessageSource> decode_message_source(Bytes bytes) {
     return fail(Code::kInvalidArgument, "the request is shorter than its header");
   }
   return source;
+}
+
+// WriteId: session 8, sequence 8.
+void encode(const WriteId& write, MutableBytes out) {
+  store_le(out.data(), write.session);
+  store_le(out.data() + 8, write.sequence);
+}
+
+Result<WriteId> decode_write_id(Bytes bytes) {
+  const WriteId write{.session = load_le<std::uint64_t>(bytes.data()),
+                      .sequence = load_le<std::uint64_t>(bytes.data() + 8)};
+  if (write.session == 0 || write.sequence == 0) {
+    return fail(Code::kInvalidArgument, "the session and the sequence of a write must not be 0");
+  }
+  return write;
 }
 
 // Response: opcode 1, code 1, flags 1, reserved 1, value length 4, sequence 8, version 8, expiry 8,

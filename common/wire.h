@@ -108,8 +108,9 @@ enum class Opcode : std::uint8_t {
   kScan = 12,  // a ScanQuery (scan.h) -> version: every write up to it is seen; value: a page
   kLong = 13,  // a MessageSource: where the request itself is -> the response to that request
   kPack = 14,  // operations (pack.h) -> value: their results
-  // 15 is not used.
-  kRevoke = 16,  // a user's name -> value: how many of its sessions were ended, 8 bytes
+  // What has become of a write of an earlier session.
+  kOutcome = 15,  // a WriteId -> as the write itself; kNotFound: not applied; kStale: not known
+  kRevoke = 16,   // a user's name -> value: how many of its sessions were ended, 8 bytes
 };
 inline constexpr Opcode kLastOpcode = Opcode::kRevoke;
 // A backup's name: letters, digits, '.', '_' and '-'; the first character is neither '.' nor '-'.
@@ -156,6 +157,24 @@ void encode(const MessageSource& source, MutableBytes out);
 // kInvalidArgument, kTooLarge: with a sentence. REQUIRES: `bytes` has kMessageSourceBytes.
 Result<MessageSource> decode_message_source(Bytes bytes);
 
+// A client that has lost the answer to a write asks for it by these numbers.
+struct WriteId {
+  std::uint64_t session = 0;   // of the connection that the write was sent over; not 0
+  std::uint64_t sequence = 0;  // of the write; not 0
+};
+inline constexpr std::size_t kWriteIdBytes = 16;
+void encode(const WriteId& write, MutableBytes out);
+// kInvalidArgument: with a sentence. REQUIRES: `bytes` has kWriteIdBytes.
+Result<WriteId> decode_write_id(Bytes bytes);
+
+// The lanes of a session. A request is in the lane that its sequence names. The client sends it
+// only when it has the answers to all earlier requests of the lane, and its sequence is higher than
+// theirs. So the server keeps one outcome for each lane.
+inline constexpr std::uint64_t kLanes = 16;
+constexpr std::uint64_t lane_of(std::uint64_t sequence) {
+  return sequence % kLanes;
+}
+
 // What is true of every request of an opcode. WIRE.md has the bytes of its arguments and reply.
 struct OpcodeTraits {
   static constexpr std::size_t kAnyLength = ~std::size_t{0};
@@ -175,6 +194,7 @@ struct OpcodeTraits {
   bool saves = false;
   bool packable = false;      // may be an operation of a pack (pack.h)
   bool names_memory = false;  // the server READs the client's memory that the value names
+  bool kept = false;          // the server keeps what it has done, for kOutcome
 };
 
 namespace wire_detail {
@@ -188,7 +208,8 @@ enum : unsigned {
   kSaves = 32,
   kPackable = 64,
   kNamesMemory = 128,
-  kWrite = kKey | kDurability | kAcknowledges | kMayChange,
+  kKept = 256,
+  kWrite = kKey | kDurability | kAcknowledges | kMayChange | kKept,
 };
 constexpr OpcodeTraits row(const char* name, Role role, std::size_t value_bytes, unsigned flags) {
   return {.name = name,
@@ -201,7 +222,8 @@ constexpr OpcodeTraits row(const char* name, Role role, std::size_t value_bytes,
           .may_change = (flags & kMayChange) != 0,
           .saves = (flags & kSaves) != 0,
           .packable = (flags & kPackable) != 0,
-          .names_memory = (flags & kNamesMemory) != 0};
+          .names_memory = (flags & kNamesMemory) != 0,
+          .kept = (flags & kKept) != 0};
 }
 // A row for each opcode: without `default`, so that the compiler demands the row of a new one.
 constexpr OpcodeTraits describe(Opcode opcode) {
@@ -234,7 +256,9 @@ constexpr OpcodeTraits describe(Opcode opcode) {
     case Opcode::kLong:
       return row("long", Role::kRead, kMessageSourceBytes, kNamesMemory);
     case Opcode::kPack:
-      return row("pack", Role::kRead, kAny, kDurability | kMayChange);
+      return row("pack", Role::kRead, kAny, kDurability | kMayChange | kKept);
+    case Opcode::kOutcome:
+      return row("outcome", Role::kWrite, kWriteIdBytes, 0);
     case Opcode::kRevoke:
       return row("revoke", Role::kAdmin, kAny, kMayChange);
   }
@@ -253,7 +277,7 @@ static_assert(describe(static_cast<Opcode>(kOpcodes)).name == std::string_view("
 }  // namespace wire_detail
 
 constexpr bool is_known(Opcode opcode) {
-  return opcode >= Opcode::kGet && opcode <= kLastOpcode && opcode != static_cast<Opcode>(15);
+  return opcode >= Opcode::kGet && opcode <= kLastOpcode;
 }
 // Accepts any byte of a peer: an opcode that is not known has the name "unknown" and takes nothing.
 constexpr const OpcodeTraits& traits_of(Opcode opcode) {
@@ -265,7 +289,7 @@ constexpr const char* to_string(Opcode opcode) {
 
 struct Request {
   Opcode opcode = Opcode::kPing;
-  std::uint64_t sequence = 0;  // chosen by the client, increases by one per request of a session
+  std::uint64_t sequence = 0;  // chosen by the client; names the lane
   Condition condition = Condition::kNone;
   Version expected{};        // kIfVersion
   std::uint64_t ttl_ms = 0;  // kPut: time to live from now, 0 = no expiry
@@ -278,7 +302,7 @@ struct Request {
   Bytes key{};
   // kPut: the value. kGet: hashes of used keys. kPutLarge: a ValueSource. kAdd: 8 bytes. kSwap: 8
   // bytes expected, 8 desired. kOpenCounter: 1 byte. kBackup: the name. kScan: a ScanQuery. kLong:
-  // a MessageSource. kPack: what PackWriter writes. kRevoke: the user's name.
+  // a MessageSource. kPack: what PackWriter writes. kOutcome: a WriteId. kRevoke: the user's name.
   Bytes value{};
 };
 inline constexpr std::uint64_t kBeginByModulus = std::uint64_t{1} << 48;

@@ -343,6 +343,8 @@ std::optional<Failure> Server::create_workers() {
                                cells.error());
   }
   create_disk_fetcher();
+  // Every client may be replaced once while others still come back.
+  outcomes_ = std::make_unique<OutcomeArchive>(clock_, 2 * std::size_t{options_.max_clients});
   const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
   WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
                      .poll = options_.poll};
@@ -365,7 +367,8 @@ std::optional<Failure> Server::create_workers() {
                            .counter_flusher = counter_flusher_.get(),
                            .scans = scans_.get(),
                            .disk_fetcher = disk_fetcher_.get(),
-                           .revocations = revocations_.get()},
+                           .revocations = revocations_.get(),
+                           .outcomes = outcomes_.get()},
                           each);
   };
   if (const Status created = endpoints_->create_workers(threads, make); !created) {

@@ -54,6 +54,7 @@
 #include "server/persistence/storage_engine.h"
 #include "server/program/options.h"
 #include "server/program/wall_clock.h"
+#include "server/request/outcome_archive.h"
 #include "server/store/store.h"
 
 namespace rkv::server {
@@ -128,6 +129,7 @@ class Server {
   std::unique_ptr<Scans> scans_;               // nullptr: memory only
   std::unique_ptr<DiskFetcher> disk_fetcher_;  // nullptr: all records are in memory
   std::unique_ptr<WarmUp> warm_up_;            // likewise
+  std::unique_ptr<OutcomeArchive> outcomes_;
   std::unique_ptr<Endpoints> endpoints_;
   std::unique_ptr<StoreMaintenance> maintenance_;
   std::uint64_t estimated_records_ = 0;  // on disk at the start

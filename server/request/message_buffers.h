@@ -6,11 +6,10 @@
 
 #include "rdma/transport/transport.h"
 #include "server/request/large_put_receiver.h"
+#include "server/request/session.h"
 
 namespace rkv::server {
 
-// Requests that a client may have unanswered.
-inline constexpr std::uint16_t kMaxCredits = 4;
 // Replies in flight per connection: one per credit that is unanswered, and three more per credit
 // whose acknowledgement by the peer's device is late. More would only tie up buffers; SERVE-3 makes
 // requests wait instead.

@@ -150,6 +150,8 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
       return read_request(request);
     case Opcode::kPack:
       return pack(request);
+    case Opcode::kOutcome:
+      return find_outcome(request);
     case Opcode::kRevoke:
       return {.response = {.opcode = Opcode::kRevoke, .sequence = request.sequence},
               .next = RevokeUser{as_text(request.value)}};
@@ -316,18 +318,18 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
   }
   std::size_t count = 0;
   std::size_t reserve = 0;
-  bool reads = false;
+  std::size_t reads = 0;
   while (const auto operation = reader.next()) {
     Request& one = packed_[count++] = *operation;
     one.begin_by_us = request.begin_by_us;
     if (one.opcode != Opcode::kGet) one.durability = request.durability;
     reserve += least_result_bytes(one.opcode);
-    reads = reads || one.opcode == Opcode::kGet;
+    reads += one.opcode == Opcode::kGet ? 1 : 0;
     store_.prefetch(one.key);
   }
   AwaitMark all{.level = level_of(request), .writes = 0};
   std::size_t outcomes = 0;
-  const bool is_small = reserve <= kMostSmallResults && !reads;
+  const bool is_small = reserve <= kMostSmallResults && reads == 0;
   ResultWriter results(
       MutableBytes(results_).first(is_small ? kMostSmallResults : kMaxInlineBytes));
   for (const Request& one : std::span(packed_).first(count)) {
@@ -340,6 +342,13 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
   Answer answer =
       reply({.opcode = Opcode::kPack, .sequence = request.sequence, .value = results.finish()});
   if (all.writes != 0) answer.next = all;
+  packed_outcome_ = answer.response.value;
+  if (reads == count) {
+    packed_outcome_ = {};
+  } else if (reads != 0 || packed_outcome_.size() > kMostOutcomeBytes) {
+    packed_outcome_ =
+        outcome_of_pack(std::span(packed_).first(count), packed_outcome_, without_reads_);
+  }
   answer.packed = std::span(outcomes_).first(outcomes);
   return answer;
 }
@@ -356,6 +365,36 @@ RequestHandler::Answer RequestHandler::read_request(const Request& request) {
   const auto source = decode_message_source(request.value);
   if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
   return {.response = {.sequence = request.sequence}, .next = ReadRequest{*source}};
+}
+
+RequestHandler::Answer RequestHandler::find_outcome(const Request& request) {
+  const auto write = decode_write_id(request.value);
+  if (!write) return reply(refusal(request.opcode, request.sequence, write.error()));
+  return {.next = FindOutcome{.write = *write, .sequence = request.sequence}};
+}
+
+RequestHandler::Answer RequestHandler::found(const FindOutcome& asked,
+                                             const Outcomes* outcomes) const {
+  const std::uint64_t sequence = asked.write.sequence;
+  const Outcomes::Fate fate =
+      outcomes == nullptr ? Outcomes::Fate::kNotKnown : outcomes->fate_of(sequence);
+  if (fate != Outcomes::Fate::kApplied) {
+    const bool known = fate == Outcomes::Fate::kNotApplied;
+    return reply(refusal(Opcode::kOutcome, asked.sequence,
+                         {.code = known ? Code::kNotFound : Code::kStale,
+                          .text = "the server does not know that session any more"}));
+  }
+  const KeptOutcome& kept = outcomes->applied(sequence);
+  Answer answer = reply({.opcode = Opcode::kOutcome,
+                         .flags = kept.flags,
+                         .sequence = asked.sequence,
+                         .version = kept.version,
+                         .slot = kept.slot,
+                         .value = outcomes->value_of(sequence)});
+  if (kept.level != Durability::kMemory) {  // ONCE-4
+    answer.next = AwaitMark{.level = kept.level, .through = kept.through, .writes = 0};
+  }
+  return answer;
 }
 
 RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest) {

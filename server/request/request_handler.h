@@ -22,6 +22,7 @@
 #include "server/background/counter_flusher.h"
 #include "server/background/scans.h"
 #include "server/persistence/commit_log.h"
+#include "server/request/outcomes.h"
 #include "server/store/store.h"
 
 namespace rkv::server {
@@ -61,6 +62,11 @@ class RequestHandler {
     ValueSource source;
     LargePut large;
   };
+  // Answer with found(): what has become of this write of another session.
+  struct FindOutcome {
+    WriteId write;
+    std::uint64_t sequence = 0;  // of the request that asks
+  };
   // Shut this user out (Revocations). The handler does not know which user asks.
   struct RevokeUser {
     std::string_view name;  // lies in the message
@@ -72,8 +78,8 @@ class RequestHandler {
   struct Disconnect {};  // the message is not even a header: no answer is possible
   // What an answer that is held back awaits.
   using Awaited = std::variant<AwaitMark, AwaitBackup, AwaitSweep, AwaitPage, AwaitRevocation>;
-  using Next =
-      std::variant<Reply, Awaited, AwaitLoad, ReadRequest, FetchValue, RevokeUser, Disconnect>;
+  using Next = std::variant<Reply, Awaited, AwaitLoad, ReadRequest, FetchValue, FindOutcome,
+                            RevokeUser, Disconnect>;
   // What has become of an operation of a pack that a pack may have and that was begun.
   struct Outcome {
     Opcode opcode;
@@ -117,6 +123,21 @@ class RequestHandler {
   // Number of keys that clients have reported as found by READ. Any thread.
   std::uint64_t reported_reads() const { return reported_reads_.load(std::memory_order_relaxed); }
 
+  // What is kept of the answer to an applied write, the last that handle() or finish() has given:
+  // the value of the outcome (of a pack without writes: nothing), and the mark that it awaits.
+  Bytes outcome_of(const Answer& answer) const {
+    return answer.response.opcode == Opcode::kPack ? packed_outcome_ : answer.response.value;
+  }
+  static Outcomes::Mark mark_of(const Answer& answer) {
+    const auto* const awaited = std::get_if<Awaited>(&answer.next);
+    if (awaited == nullptr) return {};
+    const auto& mark = std::get<AwaitMark>(*awaited);  // a write awaits nothing else
+    return {.level = mark.level, .through = mark.through};
+  }
+  // The answer to a client that asks. `outcomes`: of the session asked for; nullptr: not known. The
+  // value of the answer lies in them.
+  Answer found(const FindOutcome& asked, const Outcomes* outcomes) const;
+
   // Whether an answer that awaits this mark may be sent.
   bool is_reached(Durability level, std::uint64_t through) const {
     return through <= (level == Durability::kWal ? log_.wal_mark() : log_.sync_mark());
@@ -148,6 +169,7 @@ class RequestHandler {
   Response serve_packed(const Request& operation, AwaitMark& all);
   Answer put_large(const Request& request);
   Answer read_request(const Request& request);
+  static Answer find_outcome(const Request& request);
   Answer remove(const Request& request);
   Answer count(const Request& request);
   Answer open_counter(const Request& request);
@@ -183,7 +205,9 @@ class RequestHandler {
   std::array<Request, kMaxPacked> packed_;  // operations of the pack that is being handled
   std::vector<std::byte> results_;          // of a pack: kMaxInlineBytes
   std::array<Outcome, kMaxPacked> outcomes_;
-  std::atomic<std::uint64_t> reported_reads_{0};  // written by the worker's thread only
+  Bytes packed_outcome_;                                      // of the last pack
+  std::array<std::byte, kMostOutcomeBytes> without_reads_{};  // where it lies if it is not results_
+  std::atomic<std::uint64_t> reported_reads_{0};              // written by the worker's thread only
 };
 
 }  // namespace rkv::server

@@ -17,6 +17,11 @@
 
 namespace rkv::server {
 
+class Outcomes;
+
+// Requests that a client may have unanswered.
+inline constexpr std::uint16_t kMaxCredits = 4;
+
 struct Session {
   std::unique_ptr<rdma::Connection> connection;
   std::uint64_t id = 0;
@@ -25,6 +30,8 @@ struct Session {
   std::shared_ptr<Place> place;
   Role role = Role::kAdmin;          // without users, every client may do everything
   std::shared_ptr<const User> user;  // nullptr: the server has no users
+  // What its writes have done. nullptr: a reader's, or given away, or the server keeps none.
+  std::shared_ptr<Outcomes> outcomes;
 
   std::uint32_t unanswered = 0;     // received, reply not posted; more than credits: disconnected
   std::uint32_t in_flight = 0;      // replies posted whose completion is not known yet

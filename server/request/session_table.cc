@@ -4,17 +4,19 @@
 #include <chrono>
 #include <utility>
 
+#include "common/check.h"
 #include "common/log.h"
 #include "server/request/message_buffers.h"
 
 namespace rkv::server {
 
 SessionTable::SessionTable(std::uint32_t capacity, rdma::Queue& queue, const Clock& clock,
-                           WorkerCounters& counters, WaitUntil wait_until)
+                           WorkerCounters& counters, WaitUntil wait_until, OutcomeArchive* outcomes)
     : queue_(queue),
       clock_(clock),
       counters_(counters),
       wait_until_(std::move(wait_until)),
+      outcomes_(outcomes),
       capacity_(capacity) {
   sessions_.reserve(capacity);
 }
@@ -125,6 +127,9 @@ void SessionTable::admit(NewClient arrival) {
   session->place = std::move(arrival.place);
   session->user = std::move(arrival.user);
   if (session->user != nullptr) session->role = session->user->role;
+  if (outcomes_ != nullptr && session->role != Role::kRead) {
+    session->outcomes = std::make_shared<Outcomes>();
+  }
   session->replies.reserve(kRepliesInFlight);
   session->connection->owner = session.get();
   counters_.add(WorkerCounters::kAccepted);
@@ -143,8 +148,18 @@ void SessionTable::end_old(const std::vector<OldSession>& to_end) {
   if (to_end.empty()) return;
   for (const auto& session : sessions_) {
     const auto is_this = [&](const OldSession& one) { return one.is(*session); };
-    if (std::ranges::any_of(to_end, is_this)) drop(*session, std::nullopt);
+    if (!std::ranges::any_of(to_end, is_this)) continue;
+    drop(*session, std::nullopt);
+    give_away_outcomes(*session);
   }
+}
+
+// The client may be back, or come back. REQUIRES: session.ending (ONCE-2).
+void SessionTable::give_away_outcomes(Session& session) {
+  if (session.outcomes == nullptr) return;
+  RKV_CHECK(session.ending, "ONCE-2");
+  if (is_revoked(session)) return session.outcomes.reset();  // ONCE-5
+  outcomes_->put(session.id, session.user, std::move(session.outcomes));
 }
 
 void SessionTable::give_up_all(const std::vector<std::uint64_t>& ids) {
@@ -167,6 +182,7 @@ void SessionTable::drop(Session& session, std::optional<DropReason> why) {
 }
 
 void SessionTable::remove(Session& session) {
+  give_away_outcomes(session);
   std::erase_if(sessions_, [&](const auto& owned) { return owned.get() == &session; });
   clients_.fetch_sub(1, std::memory_order_relaxed);
 }

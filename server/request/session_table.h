@@ -23,6 +23,7 @@
 #include "common/mutex.h"
 #include "rdma/transport/transport.h"
 #include "server/admission/revocations.h"
+#include "server/request/outcome_archive.h"
 #include "server/request/session.h"
 #include "server/request/worker_counters.h"
 
@@ -42,10 +43,10 @@ class SessionTable {
   // Blocks until `done` returns true or the deadline passes.
   using WaitUntil = std::function<void(const std::function<bool()>& done, const Deadline&)>;
 
-  // `wait_until`: how end_session() blocks; empty: on a condition variable. References must outlive
-  // the table.
+  // `wait_until`: how end_session() blocks; empty: on a condition variable. `outcomes`: where the
+  // outcomes of ended sessions go; nullptr: none are kept. References must outlive the table.
   SessionTable(std::uint32_t capacity, rdma::Queue& queue, const Clock& clock,
-               WorkerCounters& counters, WaitUntil wait_until);
+               WorkerCounters& counters, WaitUntil wait_until, OutcomeArchive* outcomes);
   SessionTable(const SessionTable&) = delete;
   SessionTable& operator=(const SessionTable&) = delete;
 
@@ -55,8 +56,8 @@ class SessionTable {
   void cancel_client() { clients_.fetch_sub(1, std::memory_order_relaxed); }
   void adopt(NewClient client);
   // Ends the session if this worker has it and it is of this user ("" without users). True: none of
-  // the session's requests will begin any more. Blocks until the worker's thread has handled the
-  // call; false if the deadline passed first.
+  // the session's requests will begin any more, and what they have done is in the archive. Blocks
+  // until the worker's thread has handled the call; false if the deadline passed first.
   bool end_session(std::uint64_t id, const Deadline& deadline, std::string_view user = {});
   // Ends the session, if this worker has it, so that another client gets its place. Never blocks.
   void give_up(std::uint64_t session);
@@ -101,6 +102,7 @@ class SessionTable {
   bool is_revoked(const Session& session) const;
   void drop_revoked(std::span<const std::shared_ptr<Revocation>> revocations);
   void end_old(const std::vector<OldSession>& to_end);
+  void give_away_outcomes(Session& session);
   void give_up_all(const std::vector<std::uint64_t>& ids);
   void notify_worker();
 
@@ -108,6 +110,7 @@ class SessionTable {
   const Clock& clock_;
   WorkerCounters& counters_;
   const WaitUntil wait_until_;
+  OutcomeArchive* const outcomes_;
   const std::uint32_t capacity_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::vector<rdma::Completion> early_;

@@ -65,7 +65,8 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageBu
       long_(std::move(long_requests)),
       disk_fetcher_(parts.disk_fetcher),
       revocations_(parts.revocations),
-      sessions_(options.clients, *queue_, parts.clock, counters_, parts.wait_until),
+      outcomes_(parts.outcomes),
+      sessions_(options.clients, *queue_, parts.clock, counters_, parts.wait_until, parts.outcomes),
       replies_({.clock = parts.clock,
                 .handler = handler_,
                 .sessions = sessions_,
@@ -310,6 +311,7 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
   if (answer.response.opcode == Opcode::kPack) {
     session.pack_turn = counters_.get(WorkerCounters::kTurns);
   }
+  keep(session, answer);
   if (std::holds_alternative<RequestHandler::Reply>(answer.next)) {
     if (!replies_.send(session, answer.response, request.taken, {.packed = answer.packed}))
       return Served::kNoLarge;
@@ -328,6 +330,9 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
     if (!begin_long(session, longer->source, answer.response.sequence))
       sessions_.drop(session, std::nullopt);
     return Served::kDone;  // the receive buffer is free again
+  }
+  if (const auto* const asked = std::get_if<RequestHandler::FindOutcome>(&answer.next)) {
+    return answer_outcome(request, *asked);
   }
   if (auto* const fetch = std::get_if<RequestHandler::FetchValue>(&answer.next)) {
     // If no READ could be posted, the connection is already dead and the fetch ends with it.
@@ -360,6 +365,32 @@ void Worker::revoke(const ReceivedRequest& request, RequestHandler::Answer answe
            field("user", name), field("by", by == nullptr ? "" : by->name));
   answer.next = RequestHandler::Awaited(RequestHandler::AwaitRevocation{std::move(*revoked)});
   pending_.add(*request.session, answer, request.taken);
+}
+
+// Keeps what a write has done, right after it was applied (ONCE-1).
+void Worker::keep(Session& session, const RequestHandler::Answer& answer) {
+  const Response& response = answer.response;
+  if (response.code != 0 || !traits_of(response.opcode).kept) return;
+  const Bytes value = handler_.outcome_of(answer);
+  const bool only_reads = response.opcode == Opcode::kPack && value.empty();
+  if (session.outcomes == nullptr || only_reads) return;
+  RKV_CHECK(!session.ending, "ONCE-2");
+  session.outcomes->keep(response, value, RequestHandler::mark_of(answer));
+}
+
+// Changes nothing: it is done again if there is no room for the answer (SERVE-3).
+Served Worker::answer_outcome(const ReceivedRequest& request,
+                              const RequestHandler::FindOutcome& asked) {
+  Session& session = *request.session;
+  const auto outcomes =
+      outcomes_ == nullptr ? nullptr : outcomes_->find(asked.write.session, session.user.get());
+  const RequestHandler::Answer answer =
+      handler_.found(asked, outcomes.get());  // refers to the outcomes
+  if (std::holds_alternative<RequestHandler::Awaited>(answer.next)) {
+    pending_.add(session, answer, request.taken);
+    return Served::kDone;
+  }
+  return replies_.send(session, answer.response, request.taken) ? Served::kDone : Served::kNoLarge;
 }
 
 void Worker::on_malformed(Session& session, DropReason why) {
@@ -529,6 +560,7 @@ void Worker::finish_fetches() {
       continue;
     }
     const RequestHandler::Answer answer = large_put_receiver_.finish(*fetch);
+    keep(session, answer);
     if (std::holds_alternative<RequestHandler::Awaited>(answer.next)) {
       pending_.add(session, answer, taken);
     } else {

@@ -11,13 +11,13 @@
 //      retransmit until the turn has released buffers. Over shared memory each connection has its
 //      own ring.
 //  SERVE-3  A request is executed only if a small send buffer is free and its reply fits into the
-//      client's limit of replies in flight. Otherwise the request waits in its receive buffer. GETs
-//      and statistics may find no large buffer after they were executed. They are executed again
-//      later, which is safe because they change nothing. A long request also needs a buffer to be
-//      READ into. From then on it waits for no room (LONG-4). A pack is executed once, and only if
-//      all of its results have room. A turn executes at most one pack of a client. Of packs that
-//      wait for their turn the oldest comes first. For the rest of the turn, requests already
-//      waiting go first.
+//      client's limit of replies in flight. Otherwise the request waits in its receive buffer.
+//      GETs, statistics and outcomes may find no large buffer after they were executed. They are
+//      executed again later, which is safe because they change nothing. A long request also needs
+//      a buffer to be READ into. From then on it waits for no room (LONG-4). A pack is executed
+//      once, and only if all of its results have room. A turn executes at most one pack of a
+//      client. Of packs that wait for their turn the oldest comes first. For the rest of the
+//      turn, requests already waiting go first.
 //  SERVE-5  A flush or a durable write is answered when its mark has reached it. The worker sets
 //      waiting_ before it reads the marks; the applier advances a mark before it clears waiting_.
 //      Both are read-modify-writes on waiting_, so one of the two sees the other. The same holds
@@ -29,9 +29,9 @@
 //
 // In steady state a turn does not allocate, does not log and takes no lock except the store's. This
 // holds for PUTs, DELETEs, GETs and counters of records in memory, with values up to 128 KiB.
-// Records on disk, scans, flushes and backups go to another thread: they take its lock and
-// allocate. The log's copy of a longer value allocates too. A time to live is noted under one lock
-// and allocates.
+// A client's first pack in a lane allocates once (Outcomes). Records on disk, scans, flushes and
+// backups go to another thread: they take its lock and allocate. The log's copy of a longer value
+// allocates too. A time to live is noted under one lock and allocates.
 //
 // Thread safety:
 //  - acceptors: queue (to accept on), sessions (session_table.h)
@@ -55,6 +55,7 @@
 #include "server/request/large_put_receiver.h"
 #include "server/request/long_request_reader.h"
 #include "server/request/message_buffers.h"
+#include "server/request/outcome_archive.h"
 #include "server/request/pending_replies.h"
 #include "server/request/reply_sender.h"
 #include "server/request/request_handler.h"
@@ -94,6 +95,7 @@ class Worker {
     Scans* scans = nullptr;                              // nullptr: scans are not supported
     DiskFetcher* disk_fetcher = nullptr;                 // nullptr: all records are in memory
     Revocations* revocations = nullptr;                  // nullptr: the server has no users
+    OutcomeArchive* outcomes = nullptr;                  // nullptr: no outcome is kept
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -141,6 +143,8 @@ class Worker {
   bool has_room_for_small(const ReceivedRequest& request) const;
   void refuse(const ReceivedRequest& request, const Error& error);
   void revoke(const ReceivedRequest& request, RequestHandler::Answer answer);
+  void keep(Session& session, const RequestHandler::Answer& answer);
+  Served answer_outcome(const ReceivedRequest& request, const RequestHandler::FindOutcome& asked);
   bool has_had_its_pack(const Session& session) const {
     return session.pack_turn == counters_.get(WorkerCounters::kTurns);
   }
@@ -177,6 +181,7 @@ class Worker {
   LongRequestReader long_;
   DiskFetcher* const disk_fetcher_;
   Revocations* const revocations_;
+  const OutcomeArchive* const outcomes_;
   SessionTable sessions_;
   ReplySender replies_;
   PendingReplies pending_;

@@ -144,6 +144,12 @@ std::uint64_t WorkerCounters::get(Counter counter) const {
       return done(Opcode::kBackup);
     case kScanPages:
       return done(Opcode::kScan);
+    case kOutcomesAsked:
+      return found_or_not(Opcode::kOutcome) + get(kOutcomesUnknown);
+    case kOutcomesApplied:
+      return done(Opcode::kOutcome);
+    case kOutcomesUnknown:
+      return answers(Opcode::kOutcome, status_index(static_cast<std::uint8_t>(Code::kStale)));
     case kRefused:
       return refused();
     case kDropped:

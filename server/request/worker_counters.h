@@ -82,6 +82,9 @@ class alignas(64) WorkerCounters {
     kFlushes,
     kBackups,
     kScanPages,
+    kOutcomesAsked,    // questions about writes whose answers were lost
+    kOutcomesApplied,  // of these, about writes that had been applied
+    kOutcomesUnknown,  // of these, about sessions that the server does not know
     kRefused,  // answered with an error other than "not found"
     kDropped,  // connections, for any DropReason
   };

@@ -358,6 +358,29 @@ TEST_F(WirePage, Pack) {
   expect("pack-response", bytes);
 }
 
+TEST_F(WirePage, Outcome) {
+  std::vector<std::byte> write(kWriteIdBytes);
+  encode(WriteId{.session = 9, .sequence = 2 * kLanes}, write);
+  std::vector<std::byte> bytes(kRequestHeaderBytes + write.size());
+  encode(Request{.opcode = Opcode::kOutcome, .sequence = kLanes, .value = write}, bytes);
+  expect("outcome-request", bytes);
+
+  std::vector<std::byte> number(kCounterBytes);
+  store_le(number.data(), std::int64_t{7});
+  bytes.assign(kResponseHeaderBytes + number.size(), {});
+  encode(Response{.opcode = Opcode::kOutcome,
+                  .sequence = kLanes,
+                  .version = Version::of(kGoldenBoot, 42),
+                  .slot = Slot::of(KeyHash(as_bytes("apple"), kHashSeed).fingerprint(), 2,
+                                   Location::of(2, 3)),
+                  .wal_mark = Version::of(kGoldenBoot, 48),
+                  .sync_mark = Version::of(kGoldenBoot, 48),
+                  .server_us = 2'000'000,
+                  .value = number},
+         bytes);
+  expect("outcome-response", bytes);
+}
+
 TEST_F(WirePage, ConnectionData) {
   std::vector<std::byte> bytes(kConnectRequestBytes);
   encode(ConnectRequest{.credits_wanted = 4, .client_nonce = 0xABCD, .name = "example"}, bytes);

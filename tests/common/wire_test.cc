@@ -566,16 +566,14 @@ TEST(Opcodes, NeedTheRolesThatTheWirePageSays) {
       {"ping", Role::kRead}, {"flush", Role::kWrite},        {"stats", Role::kAdmin},
       {"add", Role::kWrite}, {"swap", Role::kWrite},         {"put_large", Role::kWrite},
       {"scan", Role::kRead}, {"open_counter", Role::kWrite}, {"backup", Role::kAdmin},
-      {"long", Role::kRead}, {"pack", Role::kRead},          {"revoke", Role::kAdmin}};
-  std::size_t known = 0;
+      {"long", Role::kRead}, {"pack", Role::kRead},          {"outcome", Role::kWrite},
+      {"revoke", Role::kAdmin}};
+  EXPECT_EQ(roles.size() + 1, wire_detail::kOpcodes);
   for (std::uint8_t number = 1; number <= static_cast<std::uint8_t>(kLastOpcode); ++number) {
-    if (!is_known(static_cast<Opcode>(number))) continue;
-    ++known;
     const OpcodeTraits& traits = traits_of(static_cast<Opcode>(number));
     ASSERT_TRUE(roles.contains(traits.name)) << traits.name;
     EXPECT_EQ(traits.role, roles.at(traits.name)) << traits.name;
   }
-  EXPECT_EQ(known, roles.size());
   EXPECT_EQ(traits_of(static_cast<Opcode>(200)).role, Role::kAdmin);
 }
 
@@ -587,6 +585,37 @@ TEST(Opcodes, WhatChangesOrSavesIsNotForReaders) {
     if (opcode == Opcode::kPack) continue;
     EXPECT_TRUE(traits.role > Role::kRead || (!traits.may_change && !traits.saves)) << traits.name;
   }
+}
+
+// A client asks about a write that may have happened, and about nothing that the server does not
+// keep: it would be told that it was not applied.
+TEST(Opcodes, WhatIsKeptMayChangeSomething) {
+  for (std::uint8_t number = 1; number <= static_cast<std::uint8_t>(kLastOpcode); ++number) {
+    const OpcodeTraits& traits = traits_of(static_cast<Opcode>(number));
+    EXPECT_TRUE(!traits.kept || traits.may_change) << traits.name;
+    EXPECT_TRUE(traits.kept || !traits.acknowledges) << traits.name;
+  }
+}
+
+TEST(Wire, AnOutcomeNamesASessionAndASequence) {
+  const auto decoded = [](std::uint64_t session, std::uint64_t number) {
+    std::array<std::byte, kWriteIdBytes> value{};
+    encode(WriteId{.session = session, .sequence = number}, value);
+    std::array<std::byte, kRequestHeaderBytes + kWriteIdBytes> bytes{};
+    encode(Request{.opcode = Opcode::kOutcome, .sequence = 16, .value = value}, bytes);
+    std::uint64_t sequence = 0;
+    const auto request = decode_request(bytes, &sequence);
+    EXPECT_EQ(sequence, 16U);
+    return request ? Code{} : request.error().code;
+  };
+  EXPECT_EQ(decoded(9, 32), Code{});
+  EXPECT_EQ(decoded(0, 32), Code::kInvalidArgument);
+  EXPECT_EQ(decoded(9, 0), Code::kInvalidArgument);
+  const auto write = decode_write_id(std::array<std::byte, kWriteIdBytes>{
+      std::byte{9}, {}, {}, {}, {}, {}, {}, {}, std::byte{32}});
+  ASSERT_TRUE(write);
+  EXPECT_EQ(write->session, 9U);
+  EXPECT_EQ(write->sequence, 32U);
 }
 
 RC_GTEST_PROP(ConnectData, RandomBytesAreRefused, (const std::vector<std::uint8_t>& bytes)) {

@@ -52,7 +52,7 @@ enum class Code : unsigned char {
 // Whether a write may have taken effect although the call failed.
 enum class WriteOutcome : unsigned char {
   kNotApplied,       // certainly not (always so for reads)
-  kMayHaveHappened,  // the request was sent and no answer arrived, or the answer says so
+  kMayHaveHappened,  // the request was sent and nothing says what became of it, or the answer is so
 };
 
 struct Error {

@@ -311,7 +311,6 @@ TEST_F(MonitorTest, EveryOperationAndStatusHasANameOfItsOwn) {
   names.clear();
   names.insert(to_string(Opcode{}));  // "unknown"
   for (std::size_t i = 1; i < kOperations; ++i) {
-    if (!is_known(static_cast<Opcode>(i))) continue;
     EXPECT_TRUE(names.insert(to_string(static_cast<Opcode>(i))).second) << i;
   }
   EXPECT_EQ(status_name(status_index(0)), "ok");

@@ -39,7 +39,8 @@ class WorkerTest : public ::testing::Test {
                   asked_ = sequence;
                   asked_level_ = level;
                   ++times_asked_;
-                }};
+                },
+            .outcomes = &outcomes_};
   }
   test::FakeQueue& queue() { return *transport_.queue; }
 
@@ -95,6 +96,7 @@ class WorkerTest : public ::testing::Test {
   }
 
   ManualClock clock_;
+  OutcomeArchive outcomes_{clock_, 8};
   test::FakeTransport transport_;
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<CommitLog> log_;
