@@ -129,7 +129,10 @@ ClientStats& ClientStats::operator+=(const ClientStats& other) {
   two_sided_requests += other.two_sided_requests;
   busy_answers += other.busy_answers;
   reconnects += other.reconnects;
-  static_assert(sizeof(ClientStats) == 16 * sizeof(std::uint64_t), "add the new counter here");
+  outcomes_asked += other.outcomes_asked;
+  outcomes_recovered += other.outcomes_recovered;
+  outcomes_unknown += other.outcomes_unknown;
+  static_assert(sizeof(ClientStats) == 19 * sizeof(std::uint64_t), "add the new counter here");
   return *this;
 }
 

@@ -91,7 +91,10 @@ Json client_json(const Cluster& client) {
               {"cached_groups", stats.cached_groups},
               {"two_sided_requests", stats.two_sided_requests},
               {"busy_answers", stats.busy_answers},
-              {"reconnects", stats.reconnects}};
+              {"reconnects", stats.reconnects},
+              {"outcomes_asked", stats.outcomes_asked},
+              {"outcomes_recovered", stats.outcomes_recovered},
+              {"outcomes_unknown", stats.outcomes_unknown}};
 }
 
 void print_flat(const Json& object) {

@@ -1,10 +1,10 @@
 // Counters: changed by requests, or by atomics on their cells.
 //
 // Invariants:
-//  CTR-1  A change that was sent and not answered may have happened. It is reported, never
-//      repeated. The additions of a pack are sent with it, and answered when each has its result in
-//      an answer that fits the pack. An addition whose result says that it was not made is sent
-//      again.
+//  CTR-1  An atomic that was sent and not answered may have happened. It is reported, never
+//      repeated. A change by a request is repeated only if it was not made (ENG-1). The additions
+//      of a pack are sent with it, and answered when each has its result in an answer that fits the
+//      pack. An addition whose result says that it was not made is sent again.
 //
 // Thread safety: none. Every call blocks until its deadline at most.
 #pragma once

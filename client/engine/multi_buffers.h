@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/engine/get_op.h"
+#include "client/engine/outcome_finder.h"
 #include "client/link/arena.h"
 #include "client/link/large_buffers.h"
 #include "common/pack.h"
@@ -44,8 +45,15 @@ struct MultiGetBuffers {
 
 // A request in flight, or to be sent: one PUT, or a pack of several.
 struct PutSlot {
-  enum class State : std::uint8_t { kFree, kSent, kAgain };
+  enum class State : std::uint8_t {
+    kFree,
+    kSent,
+    kAgain,  // to be sent
+    kLost,   // its answer was lost: the server is to be asked
+    kAsked,  // the server is being asked
+  };
   State state = State::kFree;
+  SentWrite sent{};                           // unless it is free or to be sent
   std::array<std::size_t, kMaxPacked> items;  // indices
   std::size_t count = 0;                      // of items; 1: not a pack
   LargeBuffers::Buffer* value = nullptr;      // where the server READs a large value

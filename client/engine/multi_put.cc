@@ -50,10 +50,18 @@ bool MultiPut::advance() {
 
 void MultiPut::lost() {
   engine_.session.link.close();  // closed before buffers that the server READs are reused (LINK-1)
-  fail_sent(Code::kDisconnected, "the connection was lost before the answer came");
   for (Slot& slot : engine_.multi_puts.slots) {
-    if (slot.state == State::kAgain && slot.count > 1) unpack(slot);
+    if (slot.state == State::kSent || slot.state == State::kAsked) {
+      put_back(slot, State::kLost);
+    } else if (slot.state == State::kAgain && slot.count > 1) {
+      unpack(slot);
+    }
   }
+}
+
+void MultiPut::put_back(Slot& slot, State state) {
+  slot.state = state;
+  ++again_;
 }
 
 // Takes a pack apart that was not sent. The next server may take other packs.
@@ -78,7 +86,7 @@ void MultiPut::fill() {
   }
   for (Slot& slot : engine_.multi_puts.slots) {
     if (!engine_.session.link.requests().has_credit()) return;
-    if (slot.state == State::kSent) continue;
+    if (slot.state == State::kSent || slot.state == State::kAsked) continue;
     if (slot.state == State::kFree && (again_ != 0 || !take_items(slot))) {
       if (again_ == 0) return;  // nothing is left to be sent
       continue;
@@ -180,7 +188,21 @@ Request MultiPut::request_for(const KeyValue& item) const {
 }
 
 bool MultiPut::begin(Slot& slot) {
+  if (slot.state == State::kLost) return begin_question(slot);
   return slot.count == 1 ? begin_single(slot) : begin_pack(slot);
+}
+
+bool MultiPut::begin_question(Slot& slot) {
+  OutcomeFinder& outcomes = engine_.requester.outcomes();
+  if (!outcomes.is_of_this_server(slot.sent)) {  // ASK-2
+    --again_;
+    finish(slot, std::unexpected(outcomes.not_known()));
+    return false;
+  }
+  std::array<std::byte, kWriteIdBytes> value;
+  if (!batch(slot, outcome_request(slot.sent.id, value))) return false;
+  slot.state = State::kAsked;
+  return true;
 }
 
 bool MultiPut::begin_pack(Slot& slot) {
@@ -211,12 +233,18 @@ bool MultiPut::begin_single(Slot& slot) {
 bool MultiPut::send(Slot& slot, Request request) {
   request.durability = durability_;
   request.begin_by_us = engine_.session.link.begin_by_us(deadline_);
+  if (!batch(slot, request)) return false;
+  slot.sent = engine_.requester.outcomes().last_sent();
+  slot.state = State::kSent;
+  return true;
+}
+
+bool MultiPut::batch(Slot& slot, const Request& request) {
   const auto tag = static_cast<std::uint64_t>(&slot - engine_.multi_puts.slots.data());
   const auto operation = engine_.session.link.requests().begin(request, tag);
   if (!operation) return false;
   engine_.multi_puts.batch.push_back(*operation);
   engine_.multi_puts.batched.push_back(&slot);
-  slot.state = State::kSent;
   --again_;
   return true;
 }
@@ -231,8 +259,7 @@ bool MultiPut::post() {
   engine_.session.stats.two_sided_requests += taken;
   while (batch.size() > taken) {
     engine_.session.link.requests().cancel(batch.back());
-    slots.back()->state = State::kAgain;
-    ++again_;
+    put_back(*slots.back(), slots.back()->state == State::kAsked ? State::kLost : State::kAgain);
     batch.pop_back();
     slots.pop_back();
   }
@@ -257,6 +284,39 @@ void MultiPut::on_reply(const Event& event) {
   Slot& slot = engine_.multi_puts.slots[event.context];
   const Response& response = event.response;
   engine_.session.learn_marks(response);
+  if (slot.state == State::kAsked) return on_outcome(slot, response);
+  on_answer(slot, response);
+}
+
+void MultiPut::on_outcome(Slot& slot, const Response& response) {
+  OutcomeFinder& outcomes = engine_.requester.outcomes();
+  switch (outcomes.fate_in(response)) {
+    case OutcomeFinder::Fate::kLater:
+      wait_busy(response);
+      return put_back(slot, State::kLost);
+    case OutcomeFinder::Fate::kNotApplied:
+      put_back(slot, State::kAgain);
+      if (slot.count > 1) unpack(slot);
+      return;
+    case OutcomeFinder::Fate::kNotKnown:
+      return finish(slot, std::unexpected(outcomes.not_known()));
+    case OutcomeFinder::Fate::kAnswered:
+      break;
+  }
+  const Opcode opcode = slot.count > 1 ? Opcode::kPack : Opcode::kPut;
+  const auto answer = answer_of_write(response, opcode);
+  if (!answer) return break_off(slot, answer.error().text);
+  on_answer(slot, *answer);
+}
+
+// The answer of the slot is not as the server must make it. A question is not asked twice.
+void MultiPut::break_off(Slot& slot, const char* why) {
+  engine_.session.link.break_off(why);
+  if (slot.state != State::kAsked) return;
+  finish(slot, std::unexpected(engine_.requester.outcomes().not_known()));
+}
+
+void MultiPut::on_answer(Slot& slot, const Response& response) {
   if (slot.count > 1 && response.code == 0) return on_pack(slot, response);
   if (response.code == 0) {
     on_result(slot.items.front(), response);
@@ -265,22 +325,19 @@ void MultiPut::on_reply(const Event& event) {
   const Error error = engine_.requester.refused(response);
   if (!Requester::is_put_off(error, deadline_)) return finish(slot, std::unexpected(error));
   if (error.code == Code::kBusy) wait_busy(response);
-  slot.state = State::kAgain;
-  ++again_;
+  put_back(slot, State::kAgain);
 }
 
 // Nothing of an answer counts before all of it was read. An answer that is not as the server must
-// make it ends the connection, and the slot's PUTs may have happened.
+// make it ends the connection, and the server is asked about the slot's PUTs.
 void MultiPut::on_pack(Slot& slot, const Response& response) {
   ResultReader checked(response.value);
   for (std::size_t i = 0; i < slot.count; ++i) {
     if (const auto result = checked.next(Opcode::kPut); !result) {
-      return engine_.session.link.break_off(result.error().text);
+      return break_off(slot, result.error().text);
     }
   }
-  if (!checked.at_end()) {
-    return engine_.session.link.break_off("its answer has more results than the pack");
-  }
+  if (!checked.at_end()) return break_off(slot, "its answer has more results than the pack");
   ResultReader reader(response.value);
   std::optional<Response> busy;
   for (const std::size_t index : std::span(slot.items).first(slot.count)) {
@@ -338,13 +395,19 @@ void MultiPut::finish(Slot& slot, const Result<std::uint64_t>& version) {
 
 void MultiPut::fail_sent(Code code, const char* text) {
   for (Slot& slot : engine_.multi_puts.slots) {
-    if (slot.state != State::kSent) continue;
+    if (slot.state == State::kFree || slot.state == State::kAgain) continue;
+    if (slot.state == State::kLost) --again_;
     finish(slot, std::unexpected(
                      Error{.code = code, .write = WriteOutcome::kMayHaveHappened, .text = text}));
   }
 }
 
 void MultiPut::fail_rest(const Error& error) {
+  for (Slot& slot : engine_.multi_puts.slots) {
+    if (slot.state != State::kLost) continue;
+    --again_;
+    finish(slot, std::unexpected(engine_.requester.outcomes().not_known()));
+  }
   for (Slot& slot : engine_.multi_puts.slots) {
     if (slot.state != State::kAgain) continue;
     --again_;

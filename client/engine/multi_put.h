@@ -1,9 +1,9 @@
 // Many PUTs in flight on one connection: as many requests as there are credits, each a pack of
 // several PUTs if the server knows packs. A PUT that is too long for a pack goes by itself.
 //
-// A PUT that was posted and not answered when the connection ends, or when the deadline passes, may
-// have happened and is reported so (ENG-1). A PUT that was not sent is sent over the next
-// connection.
+// A PUT that was posted and not answered when the connection ends is asked about over the next one
+// (ENG-1, ASK-1). When the deadline passes, it may have happened and is reported so. A PUT that was
+// not sent is sent over the next connection.
 //
 // Thread safety: as the engine, which no other operation uses meanwhile.
 #pragma once
@@ -40,9 +40,11 @@ class MultiPut final : public PipelinedOp {
   void fill();
   bool stage(Slot& slot);
   bool begin(Slot& slot);
+  bool begin_question(Slot& slot);
   bool begin_pack(Slot& slot);
   bool begin_single(Slot& slot);
   bool send(Slot& slot, Request request);
+  bool batch(Slot& slot, const Request& request);
   bool take_items(Slot& slot);
   std::optional<PutAgain> next_item();
   Status check(const KeyValue& item) const;
@@ -51,6 +53,8 @@ class MultiPut final : public PipelinedOp {
   bool post();
   std::size_t poll();
   void on_reply(const Event& event);
+  void on_outcome(Slot& slot, const Response& response);
+  void on_answer(Slot& slot, const Response& response);
   void on_pack(Slot& slot, const Response& response);
   bool on_result(std::size_t index, const Response& response);
   void wait_busy(const Response& response);
@@ -59,6 +63,8 @@ class MultiPut final : public PipelinedOp {
   void free(Slot& slot);
   void finish(Slot& slot, const Result<std::uint64_t>& version);
   void fail_sent(Code code, const char* text);
+  void put_back(Slot& slot, State state);
+  void break_off(Slot& slot, const char* why);
 
   std::span<const KeyValue> items_;
   const Durability durability_;
@@ -67,8 +73,9 @@ class MultiPut final : public PipelinedOp {
   std::size_t next_item_ = 0;
   std::optional<PutAgain> held_;  // taken by take_items(), for the next slot
   std::size_t finished_ = 0;
-  std::size_t again_ = 0;  // slots to be sent again; while there are any, no new item is started
-  Nanos send_at_ = 0;      // the server was busy: nothing is sent before this time
+  // Slots to be sent again or to be asked about. While there are any, no new item is started.
+  std::size_t again_ = 0;
+  Nanos send_at_ = 0;  // the server was busy: nothing is sent before this time
 };
 
 }  // namespace rkv::client

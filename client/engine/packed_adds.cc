@@ -49,9 +49,9 @@ std::size_t PackedAdds::fill(const Call& call, Indices indices) {
   return pack.count();
 }
 
-// A pack that was sent and not answered fails as an addition by itself would (CTR-1). A pack that
-// was not sent is dropped: its first addition goes by itself, which connects, and the others go in
-// packs for that server.
+// A pack that may have been carried out fails as an addition by itself would (CTR-1). A pack that
+// was not is dropped: its first addition goes by itself, which connects, and the others go in packs
+// for that server.
 PackedAdds::Sent PackedAdds::ask(const Call& call, Indices packed) {
   if (call.deadline.passed()) {
     fail_all(call, packed,

@@ -91,6 +91,7 @@ Result<Request> put_request(std::string_view key, std::string_view value,
 Requester::Requester(Session& session, Connector& connector)
     : session_(session),
       connector_(connector),
+      outcomes_(session, connector),
       busy_backoff_(kFirstBusyWait, kLongestBusyWait, random_from_kernel()) {}
 
 Error Requester::refused(const Response& response) {
@@ -135,6 +136,33 @@ bool Requester::wait_busy(const Response& response, const Deadline& deadline) {
   return again.has_value();
 }
 
+std::optional<Result<Reply>> Requester::call(const Request& request, AfterLoss after_loss,
+                                             const Deadline& deadline) {
+  auto reply = session_.link.call(request, deadline);
+  if (reply) {
+    ++session_.stats.two_sided_requests;
+    connector_.progressed();
+    return reply;
+  }
+  Error error = reply.error();
+  const bool left = error.write == WriteOutcome::kMayHaveHappened;
+  const OpcodeTraits& traits = traits_of(request.opcode);
+  if (left) ++session_.stats.two_sided_requests;
+  if (!traits.may_change) error.write = WriteOutcome::kNotApplied;
+  if (error.code != Code::kDisconnected) return std::unexpected(error);
+  if (left && traits.kept && after_loss != AfterLoss::kRepeat) {  // ENG-1
+    auto found = outcomes_.find(outcomes_.last_sent(), request.opcode, deadline);
+    if (!found) return std::unexpected(found.error());
+    if (*found) return std::move(**found);
+    error.write = WriteOutcome::kNotApplied;
+  }
+  const bool is_over =
+      after_loss == AfterLoss::kFail ||
+      (after_loss == AfterLoss::kRepeatUnsent && error.write == WriteOutcome::kMayHaveHappened);
+  if (is_over) return std::unexpected(error);
+  return std::nullopt;
+}
+
 Result<Reply> Requester::ask_until_taken(Request request, AfterLoss after_loss,
                                          const Deadline& deadline, LargeSource* source) {
   busy_backoff_.reset();
@@ -157,24 +185,15 @@ Result<Reply> Requester::ask_until_taken(Request request, AfterLoss after_loss,
       source->describe(request.key, session_.map.epoch());
       request.value = source->encoded;
     }
-    auto reply = session_.link.call(request, deadline);
-    if (!reply) {
-      Error error = reply.error();
-      const bool left = error.write == WriteOutcome::kMayHaveHappened;
-      if (left) ++session_.stats.two_sided_requests;
-      const bool repeats = after_loss == AfterLoss::kRepeat ||
-                           (after_loss == AfterLoss::kRepeatUnsent && !left);  // ENG-1
-      if (error.code == Code::kDisconnected && repeats) continue;
-      if (!traits_of(request.opcode).may_change) error.write = WriteOutcome::kNotApplied;
-      return std::unexpected(error);
-    }
-    ++session_.stats.two_sided_requests;
-    connector_.progressed();
+    auto answered = call(request, after_loss, deadline);
+    if (!answered) continue;
+    Result<Reply>& reply = *answered;
+    if (!reply) return std::move(reply);
     const Response& response = reply->response();
     session_.learn_marks(response);
     if (response.code == 0) {
       note_write(response, request.durability);
-      return reply;
+      return std::move(reply);
     }
     const Error error = refused(response);
     // By our estimate of the server's clock the request was late. Its answer has corrected the

@@ -1,8 +1,9 @@
 // Requests and their answers, one at a time.
 //
 // Invariants:
-//  ENG-1  A write request that was sent and not answered may have happened. It is reported, never
-//      repeated. A GET changes nothing and is repeated until its deadline.
+//  ENG-1  A write request that was sent and lost its answer with the connection is not repeated
+//      before the server has said that it was not applied (ASK-1). If nothing says so, it may have
+//      happened and is reported so. A GET changes nothing and is repeated until its deadline.
 //  ENG-3  Every operation ends by its deadline. Everything it posted is then completed, or its link
 //      is closed (LINK-1).
 //  ENG-5  A flush or backup promises something about every write acknowledged to this client. It is
@@ -17,6 +18,7 @@
 #include <string_view>
 
 #include "client/engine/connector.h"
+#include "client/engine/outcome_finder.h"
 #include "client/engine/session.h"
 #include "rkv/operations.h"
 
@@ -39,16 +41,19 @@ class Requester {
   // Sends a request; repeats it until the deadline while the answer means "later", and when the
   // connection is lost. Returns the answer with code 0, or the error.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
-  // As ask(), but a request that may have been carried out is not sent again.
+  // As ask(), but a request that may have been carried out is not sent again. A write whose answer
+  // was lost gets the answer that it had, or is sent again if it was not applied.
   Result<Reply> ask_once(const Request& request, const Deadline& deadline);
-  // As ask_once(), but over the present connection only, for a request made to its limits.
-  // kDisconnected with kNotApplied: the connection was lost before the request was sent.
+  // As ask_once(), but sent over the present connection only, for a request made to its limits.
+  // kDisconnected with kNotApplied: the connection was lost, and the request was not carried out.
   Result<Reply> ask_here(const Request& request, const Deadline& deadline);
   // Sends kPut, kRemove, kAdd or kSwap and returns the answer. The request is complete but for its
   // time-out. `remote_key`: key of the registered memory that the value lies in; 0 = the value is
   // not in registered memory, and is copied.
   Result<Reply> write(const Request& request, const Deadline& deadline,
                       std::uint32_t remote_key = 0);
+
+  OutcomeFinder& outcomes() { return outcomes_; }
 
   // ---- for pipelined operations, which send their requests themselves.
 
@@ -79,6 +84,9 @@ class Requester {
   enum class AfterLoss : std::uint8_t { kRepeat, kRepeatUnsent, kFail };
   Result<Reply> ask_until_taken(Request request, AfterLoss after_loss, const Deadline& deadline,
                                 LargeSource* source = nullptr);
+  // Sends the request once. Empty: the connection was lost, and the request may be sent again.
+  std::optional<Result<Reply>> call(const Request& request, AfterLoss after_loss,
+                                    const Deadline& deadline);
   Result<Reply> write_large(Request request, const Deadline& deadline, std::uint32_t remote_key);
   // When to send again after waiting `wait`. If that passes the deadline, there is one last try
   // shortly before the deadline. Empty: the deadline is too near.
@@ -86,6 +94,7 @@ class Requester {
 
   Session& session_;
   Connector& connector_;
+  OutcomeFinder outcomes_;
   Backoff busy_backoff_;
 };
 

@@ -55,6 +55,8 @@ class Reply {
         response_(other.response_),
         buffer_(other.buffer_),
         queue_(other.queue_) {}
+  // The same answer, read as this response. Its value, if any, is the answer's.
+  Reply(Reply&& other, const Response& response) : Reply(std::move(other)) { response_ = response; }
   Reply& operator=(Reply&&) = delete;
   ~Reply();
   const Response& response() const { return response_; }

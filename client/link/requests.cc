@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "common/check.h"
 
@@ -14,10 +15,11 @@ void Requests::reset(const Limits& limits) {
     arena_->give_back_large(entry.large);
     entry = Entry{};
   }
-  credits_ = std::min<std::size_t>(limits.credits, entries_.size());
+  credits_ = std::min({std::size_t{limits.credits}, entries_.size(), std::size_t{kLanes}});
   unanswered_ = 0;
   limits_ = limits;
-  next_sequence_ = 1;
+  last_sequence_ = 0;
+  free_lanes_ = (std::uint32_t{1} << credits_) - 1;
 }
 
 std::optional<rdma::Operation> Requests::begin(Request request, std::uint64_t tag) {
@@ -33,7 +35,7 @@ std::optional<rdma::Operation> Requests::begin(Request request, std::uint64_t ta
     if (entry->large.empty()) return std::nullopt;
     buffer = entry->large;
   }
-  request.sequence = next_sequence_++;
+  request.sequence = take_lane();
   MutableBytes message = buffer.first(encode(request, buffer));
   if (is_long) message = place_of(message, request.sequence, index);
 
@@ -45,6 +47,14 @@ std::optional<rdma::Operation> Requests::begin(Request request, std::uint64_t ta
   auto operation = rdma::Operation::send(message, arena_->local_key(), kSendBit | index);
   operation.inline_data = message.size() <= limits_.inline_bytes;
   return operation;
+}
+
+// The next sequence of a free lane (REQ-5). Sequences of all lanes rise. REQUIRES: has_credit().
+std::uint64_t Requests::take_lane() {
+  const auto lane = static_cast<std::uint64_t>(std::countr_zero(free_lanes_));
+  free_lanes_ &= free_lanes_ - 1;
+  last_sequence_ = (last_sequence_ / kLanes + 1) * kLanes + lane;
+  return last_sequence_;
 }
 
 // Encodes the message that tells the server where to READ `message` (REQ-4).
@@ -62,8 +72,10 @@ MutableBytes Requests::place_of(MutableBytes message, std::uint64_t sequence,
 
 void Requests::cancel(const rdma::Operation& operation) {
   Entry& entry = entries_[operation.context & ~kSendBit];
-  RKV_CHECK(entry.sequence == next_sequence_ - 1, "only the last request can be taken back");
-  --next_sequence_;
+  RKV_CHECK(entry.sequence / kLanes == last_sequence_ / kLanes,
+            "only the last request can be taken back");
+  last_sequence_ = entry.sequence - kLanes;
+  free_lanes_ |= std::uint32_t{1} << lane_of(entry.sequence);
   --unanswered_;
   arena_->give_back_large(entry.large);
   entry = Entry{};
@@ -81,11 +93,20 @@ void Requests::sent(std::uint64_t context) {
   release_if_over(entry);
 }
 
+namespace {
+// A server that does not know kOutcome refuses it as a ping.
+bool may_answer(const Response& response, Opcode asked) {
+  return response.opcode == asked ||
+         (asked == Opcode::kOutcome && response.opcode == Opcode::kPing && response.code != 0);
+}
+}  // namespace
+
 std::optional<std::uint64_t> Requests::answered(const Response& response) {
   for (Entry& entry : entries_) {
     if (entry.sequence == 0 || entry.sequence != response.sequence) continue;
-    if (entry.opcode != response.opcode) return std::nullopt;
+    if (!may_answer(response, entry.opcode)) return std::nullopt;
     const std::uint64_t tag = entry.tag;
+    free_lanes_ |= std::uint32_t{1} << lane_of(entry.sequence);
     entry.sequence = 0;
     --unanswered_;
     release_if_over(entry);

@@ -10,6 +10,10 @@
 //  REQ-4  A request longer than the limit of a SEND stays in its large buffer. A message with its
 //      address goes out of the slot's small buffer. REQ-2 holds for both buffers, since the answer
 //      comes after the server has READ the request.
+//  REQ-5  An unanswered request has a lane for itself, among the first `credits` ones, and
+//  sequences
+//      rise (lane_of() in wire.h). So the server can tell what has become of each request that was
+//      unanswered when the connection ended.
 //
 // Thread safety: none. Nothing allocates after construction.
 #pragma once
@@ -42,6 +46,8 @@ class Requests {
   // Empty: there is no credit, free slot or large buffer; poll, then try again. The bytes of key
   // and value are copied. answered() returns `tag`.
   std::optional<rdma::Operation> begin(Request request, std::uint64_t tag);
+  // The sequence of the request that was begun last. REQUIRES: it was not cancelled.
+  std::uint64_t last_sequence() const { return last_sequence_; }
   // Undoes the last begin(): its operation could not be posted.
   void cancel(const rdma::Operation& operation);
 
@@ -61,6 +67,7 @@ class Requests {
     MutableBytes large;
     bool free() const { return sequence == 0 && !sending; }
   };
+  std::uint64_t take_lane();
   void release_if_over(Entry& entry);
   MutableBytes place_of(MutableBytes message, std::uint64_t sequence, std::size_t index) const;
 
@@ -69,7 +76,8 @@ class Requests {
   std::size_t credits_ = 0;
   std::size_t unanswered_ = 0;
   Limits limits_;
-  std::uint64_t next_sequence_ = 1;
+  std::uint64_t last_sequence_ = 0;
+  std::uint32_t free_lanes_ = 0;  // a bit for each
 };
 
 }  // namespace rkv::client

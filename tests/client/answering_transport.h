@@ -34,6 +34,15 @@ struct FakeServer {
   std::function<std::optional<Response>(const Request&)> answer = [](const Request&) {
     return Response{};
   };
+  // What became of writes whose answers were lost. It knows of those that `answer` has answered
+  // with code 0, if it `remembers`; else it has forgotten everything.
+  bool remembers = false;
+  bool knows_outcomes = true;  // false: an old server, which does not know the question
+  bool dies_after = false;     // at die_at_send the message is carried out, and its answer lost
+  bool says_nothing = false;   // about outcomes
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<std::byte>> outcomes;  // encoded
+  std::vector<WriteId> questions;
+  std::vector<std::uint64_t> sequences;          // of the requests of the present connection
   std::deque<Error> connect_errors;              // one per attempt, then success
   std::vector<std::byte> reject;                 // the reason that goes with kRejected
   std::optional<std::vector<std::byte>> accept;  // instead of a good one
@@ -147,8 +156,12 @@ class AnsweringQueue final : public rdma::Queue {
 class AnsweringConnection final : public rdma::Connection {
  public:
   AnsweringConnection(FakeServer& server, AnsweringQueue& queue, std::vector<std::byte> accept)
-      : server_(&server), queue_(&queue), accept_(std::move(accept)) {
+      : server_(&server),
+        queue_(&queue),
+        accept_(std::move(accept)),
+        session_(static_cast<std::uint64_t>(server.connects)) {
     server.connection = this;
+    server.sequences.clear();
   }
   ~AnsweringConnection() override {
     if (server_->connection == this) server_->connection = nullptr;
@@ -233,23 +246,35 @@ class AnsweringConnection final : public rdma::Connection {
     auto request = decode_request(operation.local, &sequence);
     RKV_CHECK(request, "the client sent a request that does not decode");
     if (request->opcode == Opcode::kLong) request = read_long(*request);
-    ++server_->requests;
-    server_->log.push_back(std::string(to_string(request->opcode)) + " " +
-                           std::string(as_text(request->key)));
+    const bool asks = request->opcode == Opcode::kOutcome;
+    if (!asks) {
+      ++server_->requests;
+      server_->log.push_back(std::string(to_string(request->opcode)) + " " +
+                             std::string(as_text(request->key)));
+    }
+    server_->sequences.push_back(sequence);
     server_->most_unanswered = std::max(server_->most_unanswered, ++server_->unanswered);
     push(operation, Outcome::kOk);
-    if (dies_now(server_->die_at_send)) {
-      alive_ = false;
-      return;
-    }
+    const bool dies = dies_now(server_->die_at_send);
+    if (dies) alive_ = false;
+    if (dies && (asks || !server_->dies_after)) return;
+    if (asks) return answer_outcome(*request, sequence);
     auto response =
         request->opcode == Opcode::kPack ? answer_pack(*request) : server_->answer(*request);
     if (!response) return;
-    --server_->unanswered;
     response->sequence = sequence;
     response->opcode = request->opcode;
-    std::vector<std::byte> message(kResponseHeaderBytes + response->value.size());
-    encode(*response, message);
+    if (response->code == 0 && server_->remembers) {
+      auto& kept = server_->outcomes[{session_, sequence}];
+      kept.resize(kResponseHeaderBytes + response->value.size());
+      encode(*response, kept);
+    }
+    if (!dies) deliver(*response);
+  }
+  void deliver(const Response& response) {
+    --server_->unanswered;
+    std::vector<std::byte> message(kResponseHeaderBytes + response.value.size());
+    encode(response, message);
     if (server_->answer_garbage) message[8] ^= std::byte{0x55};
     if (server_->change_answer) server_->change_answer(message);
     queue_->deliver(this, std::move(message), server_->latency);
@@ -272,6 +297,24 @@ class AnsweringConnection final : public rdma::Connection {
     Response all;
     all.value = results.finish();
     return all;
+  }
+  void answer_outcome(const Request& request, std::uint64_t sequence) {
+    if (!server_->knows_outcomes) {
+      return deliver({.opcode = Opcode::kPing,
+                      .code = static_cast<std::uint8_t>(Code::kInvalidArgument),
+                      .sequence = sequence});
+    }
+    const WriteId asked = *decode_write_id(request.value);
+    server_->questions.push_back(asked);
+    if (server_->says_nothing) return;
+    const auto kept = server_->outcomes.find({asked.session, asked.sequence});
+    const bool applied = server_->remembers && kept != server_->outcomes.end();
+    const Code none = server_->remembers ? Code::kNotFound : Code::kStale;
+    Response response = applied ? *decode_response(kept->second)
+                                : Response{.code = static_cast<std::uint8_t>(none)};
+    response.opcode = Opcode::kOutcome;
+    response.sequence = sequence;
+    deliver(response);
   }
   // At once: the bytes must be what they are when the client is answered.
   Result<Request> read_long(const Request& sent) {
@@ -298,6 +341,7 @@ class AnsweringConnection final : public rdma::Connection {
   FakeServer* server_;
   AnsweringQueue* queue_;
   std::vector<std::byte> accept_;
+  const std::uint64_t session_;
   std::string peer_ = "fake:1";
   bool alive_ = true;
   bool ended_ = false;
@@ -337,7 +381,7 @@ class AnsweringTransport final : public rdma::Transport {
     }
     std::vector<std::byte> accept(196);
     encode(ConnectAccept{.epoch = server_->memory->epoch,
-                         .session = 1,
+                         .session = static_cast<std::uint64_t>(server_->connects),
                          .credits = server_->credits,
                          .max_message_bytes = kMaxMessageBytes,
                          .max_sent_bytes = server_->max_sent_bytes,

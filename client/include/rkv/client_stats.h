@@ -27,6 +27,12 @@ struct RKV_EXPORT ClientStats {
   std::uint64_t two_sided_requests = 0;  // requests sent, of any kind
   std::uint64_t busy_answers = 0;        // requests refused with "later" and sent again
   std::uint64_t reconnects = 0;
+  // Writes whose answers were lost with the connection, so that the server was asked about them. Of
+  // these: those that it had applied, and those of which it knew nothing. It had not applied the
+  // others.
+  std::uint64_t outcomes_asked = 0;
+  std::uint64_t outcomes_recovered = 0;
+  std::uint64_t outcomes_unknown = 0;
 
   // Adds the counters of another client.
   ClientStats& operator+=(const ClientStats& other);

@@ -17,9 +17,11 @@
 //    a retry does not help.
 //  - kIo: the server's disk failed.
 //  - kStale: returned by flush() and backup() only.
-// Error::write says whether a write may have taken effect. kMayHaveHappened: the request was sent
-// and no answer came, or the disk failed after the server made the write. The client never repeats
-// a write with that outcome; it does repeat GETs.
+// Error::write says whether a write may have taken effect. When a connection is lost, the client
+// asks the server over the next one what has become of its writes, before their deadlines: each is
+// carried out once and returns its first outcome. kMayHaveHappened: no answer came by the deadline,
+// the server has restarted or forgotten the write, or its disk failed after it made the write. The
+// client does not repeat such a write.
 #pragma once
 
 #include <chrono>
@@ -149,7 +151,7 @@ class RKV_EXPORT Operations {
   // The same on a condition, which the server decides: one round trip. kConflict: the condition did
   // not hold, and nothing changed. The conflicting write may be less durable than `options` ask
   // for, and a crash may lose it; a GET with at_least shows its durability. After kMayHaveHappened
-  // (no answer came) read the key: its version or absence shows the outcome, unless other clients
+  // read the key: its version or absence shows the outcome, unless other clients
   // write the key too.
   Result<std::uint64_t> put_with(std::string_view key, std::string_view value,
                                  const PutOptions& options);

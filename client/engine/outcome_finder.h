@@ -1,0 +1,67 @@
+// Asks the server what has become of a write whose answer was lost with its connection.
+//
+// Invariants:
+//  ASK-1  A write is asked about only in the call that has sent it, before the deadline of that
+//      call. It is sent again only if the server says that it was not applied and never will be.
+//      Everything else, and no answer, means that it may have happened.
+//  ASK-2  A server of another epoch is not asked: it knows nothing of writes before its start.
+//
+// Thread safety: none. find() blocks until the deadline at most.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "client/engine/connector.h"
+#include "client/engine/session.h"
+#include "common/wire.h"
+
+namespace rkv::client {
+
+// A write that was sent, and where.
+struct SentWrite {
+  WriteId id{};
+  std::uint64_t epoch = 0;  // of the server
+};
+
+class OutcomeFinder {
+ public:
+  // The arguments must outlive the finder.
+  OutcomeFinder(Session& session, Connector& connector)
+      : session_(session), connector_(connector) {}
+
+  // The write that the link has sent last.
+  SentWrite last_sent() const;
+  // Whether the present connection is to the server that the write was sent to (ASK-2).
+  bool is_of_this_server(const SentWrite& write) const {
+    return session_.link.accept().epoch == write.epoch;
+  }
+
+  enum class Fate : std::uint8_t {
+    kAnswered,    // as the write would have been: applied, or failed
+    kNotApplied,  // and never will be
+    kLater,       // the server has no room for the answer: ask again
+    kNotKnown,
+  };
+  // What an answer to kOutcome says. Counts it, except kLater and kNotKnown.
+  Fate fate_in(const Response& answer);
+  // The error of a write that may have happened, because nothing says what became of it. Counts it.
+  Error not_known();
+  // Connects, and asks until the deadline. Empty: the write was not applied. An error: it may have
+  // happened. Otherwise the answer, as the write of this opcode would have had it.
+  Result<std::optional<Reply>> find(const SentWrite& write, Opcode opcode,
+                                    const Deadline& deadline);
+
+ private:
+  Result<Reply> ask(const SentWrite& write, const Deadline& deadline);
+
+  Session& session_;
+  Connector& connector_;
+};
+
+// The request that asks for a write. `value` is where its value lies, and must outlive it.
+Request outcome_request(const WriteId& write, std::span<std::byte, kWriteIdBytes> value);
+// The answer to a write, made of the answer to kOutcome.
+Result<Response> answer_of_write(const Response& outcome, Opcode opcode);
+
+}  // namespace rkv::client
