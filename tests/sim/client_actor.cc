@@ -139,11 +139,28 @@ bool ClientActor::excused(const Op& op, const Error& error, bool reads_disk) {
   return true;
 }
 
+// A client learns what has become of a write as long as the server lives and there is time. Atomics
+// on cells are the exception.
+bool ClientActor::is_lost_without_cause(const Op& op, const Error& error) const {
+  if (error.write != WriteOutcome::kMayHaveHappened || error.code != Code::kDisconnected ||
+      story_.history.in_cell(op.key) || story_.history.restarted_since(op.called)) {
+    return false;
+  }
+  const auto timeout = timeout_.count() != 0 ? timeout_ : options_.timeout;
+  return story_.scheduler.now() - op.called < timeout.count() * kNanosPerMs / 2;
+}
+
 void ClientActor::failed(std::size_t number, const Error& error, bool reads_disk) {
   Op& op = story_.history[number];
   op.error = error.code;
   op.outcome = error.write == WriteOutcome::kMayHaveHappened ? Outcome::kUnknown : Outcome::kFailed;
   if (excused(op, error, reads_disk)) return;
+  if (is_lost_without_cause(op, error)) {
+    story_.history.note(
+        {.what = fmt::format("nobody knows what has become of #{}, and the server did not restart",
+                             number),
+         .key = op.key});
+  }
   if (!story_.plan.may_fail || story_.calm) {
     story_.history.note(
         {.what = fmt::format("#{} failed without a cause: {}", number, to_string(error)),

@@ -81,6 +81,7 @@ class ClientActor {
   void take_write(std::size_t number, const Result<std::uint64_t>& result);
   void failed(std::size_t number, const Error& error, bool reads_disk = false);
   bool excused(const Op& op, const Error& error, bool reads_disk);
+  bool is_lost_without_cause(const Op& op, const Error& error) const;
 
   Story& story_;
   const int number_;

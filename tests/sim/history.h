@@ -108,6 +108,12 @@ class History {
     to_log_ = to_log;
   }
 
+  // Whether a server has ended or started since then.
+  bool restarted_since(Nanos when) const {
+    return boots_.empty() || boots_.back().ended != history::kForever ||
+           boots_.back().started >= when;
+  }
+
   bool in_cell(std::size_t key) const { return key >= first_in_cell_; }
 
   // The wall clock was set ahead for good: from then on keys with a time to live may expire by it.

@@ -136,6 +136,18 @@ void break_something(Plan& plan, Canary canary) {
   }
 }
 
+// Wrong answers to clients that have lost one: connections end often, and the server goes on.
+void answer_wrongly(Plan& plan, Canary canary) {
+  plan.server.asked = canary == Canary::kForgetful      ? Asked::kForgotten
+                      : canary == Canary::kAppliesAgain ? Asked::kNeverDone
+                      : canary == Canary::kWrongLane    ? Asked::kAnotherLane
+                                                        : Asked::kRight;
+  if (plan.server.asked == Asked::kRight) return;
+  plan.network.cut_in = 20;
+  plan.restarts = 0;
+  plan.may_fail = true;
+}
+
 void draw_room(Random& random, Plan& plan, Canary canary) {
   const bool broken = canary == Canary::kDroppingDisk || canary == Canary::kFullForGood;
   plan.fillings = random.below(8) == 0 || broken ? 1 + random.below(3) : 0;
@@ -216,6 +228,7 @@ Plan Plan::draw(Random& random, Canary canary) {
     plan.server.applier.sync_interval_ms = 1000;
   }
   break_something(plan, canary);
+  answer_wrongly(plan, canary);
   plan.large_in = plan.server.tight ? 0 : pick<std::uint64_t>(random, {20, 60, 120});
   if (canary == Canary::kMixedValues) {
     plan.disk.mixes_large = true;

@@ -30,6 +30,9 @@ enum class Canary : std::uint8_t {
   kDeafClock,      // a wall clock that stays ahead is never believed
   kNoSweep,        // a flush does not take the counts in cells to the log
   kBlindSeal,      // a counter leaves its cell with a number read before the seal
+  kForgetful,      // the outcomes of a session are handed to nobody
+  kAppliesAgain,   // an applied write whose answer was lost is applied again
+  kWrongLane,      // a client that asks is answered with the outcome of another lane
 };
 
 struct Plan {

@@ -12,6 +12,7 @@ namespace rkv::sim {
 namespace {
 constexpr std::size_t kCommitLogBytes = std::size_t{1} << 20;
 constexpr std::int64_t kTickMs = 100;
+constexpr std::size_t kEndedSessions = 10'000;  // so many that none is forgotten
 constexpr Nanos kLonger = 3'600'000 * kNanosPerMs;
 
 // A canary: expired records stay.
@@ -90,6 +91,7 @@ void ServerProcess::create_cells(const ServerOptions& options) {
 }
 
 void ServerProcess::create_workers(const ServerOptions& options) {
+  outcomes_ = std::make_unique<BrokenArchive>(fabric_->scheduler(), kEndedSessions, options.asked);
   for (std::uint32_t i = 0; i < options.workers; ++i) {
     workers_.push_back(need(server::Worker::create(
         {.transport = *transport_,
@@ -108,7 +110,8 @@ void ServerProcess::create_workers(const ServerOptions& options) {
          .network = cells_number_,
          .counter_flusher = options.flush_sweeps ? counter_flusher_.get() : nullptr,
          .scans = scans_.get(),
-         .disk_fetcher = disk_fetcher_.get()},
+         .disk_fetcher = disk_fetcher_.get(),
+         .outcomes = outcomes_.get()},
         {.clients = options.clients})));
   }
 }

@@ -26,6 +26,7 @@
 #include "server/request/worker.h"
 #include "server/store/cells.h"
 #include "server/store/store.h"
+#include "tests/sim/broken_archive.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fiber_background.h"
 #include "tests/sim/wall.h"
@@ -57,6 +58,7 @@ struct ServerOptions {
   std::uint32_t cells = 0;     // cells for one-sided counters; 0: no cells and no CounterFlusher
   bool flush_sweeps = true;    // false: a canary, workers have no CounterFlusher
   bool seals_blindly = false;  // a canary: swaps of cells do not compare
+  Asked asked = Asked::kRight;
   server::ApplierOptions applier{};
 };
 
@@ -135,6 +137,7 @@ class ServerProcess {
   std::unique_ptr<server::WarmUp> warm_up_;
   std::unique_ptr<server::StoreMaintenance> maintenance_;
   std::unique_ptr<server::Applier> applier_;
+  std::unique_ptr<server::OutcomeArchive> outcomes_;
   std::vector<std::unique_ptr<server::Worker>> workers_;
   std::unique_ptr<server::Acceptor> acceptor_;
   bool stopping_ = false;

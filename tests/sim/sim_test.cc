@@ -80,6 +80,16 @@ TEST_F(Simulation, AnAdditionLostWhenACounterLeavesItsCellIsNoticed) {
   EXPECT_GE(caught(Canary::kBlindSeal), 3);
 }
 
+TEST_F(Simulation, OutcomesThatAreHandedToNobodyAreNoticed) {
+  EXPECT_GE(caught(Canary::kForgetful), 8);
+}
+TEST_F(Simulation, AWriteThatIsAppliedTwiceIsNoticed) {
+  EXPECT_GE(caught(Canary::kAppliesAgain), 7);
+}
+TEST_F(Simulation, TheOutcomeOfAnotherWriteIsNoticed) {
+  EXPECT_GE(caught(Canary::kWrongLane), 4);
+}
+
 // A seed takes ten times as long with a sanitizer.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kSeeds = 200;
@@ -115,6 +125,8 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
     sum.clients.reconnects += one.clients.reconnects;
     sum.clients.busy_answers += one.clients.busy_answers;
     sum.clients.atomics += one.clients.atomics;
+    sum.clients.outcomes_asked += one.clients.outcomes_asked;
+    sum.clients.outcomes_recovered += one.clients.outcomes_recovered;
   }
   EXPECT_GT(sum.restarts, share_of(50));
   EXPECT_GT(sum.stashed, 0U);
@@ -134,6 +146,8 @@ TEST_F(Simulation, EveryKindOfTroubleHappens) {
   EXPECT_GT(sum.clients.reconnects, share_of(200));
   EXPECT_GT(sum.clients.busy_answers, share_of(5));
   EXPECT_GT(sum.clients.atomics, share_of(2000));
+  EXPECT_GT(sum.clients.outcomes_asked, share_of(200));
+  EXPECT_GT(sum.clients.outcomes_recovered, share_of(100));
 }
 
 }  // namespace

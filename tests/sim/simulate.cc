@@ -27,7 +27,8 @@ struct Arguments {
 
 constexpr const char* kUsage =
     "usage: simulate [--seeds N] [--first-seed S] [--verbose] [--canary NAME]\n"
-    "canaries: forged stale disk reads hiding mixed dropping full expiry hasty deaf sweep seal\n";
+    "canaries: forged stale disk reads hiding mixed dropping full expiry hasty deaf sweep seal\n"
+    "          forgetful again lane\n";
 
 std::optional<Canary> canary_of(std::string_view name) {
   if (name == "forged") return Canary::kForgedRecords;
@@ -43,6 +44,9 @@ std::optional<Canary> canary_of(std::string_view name) {
   if (name == "deaf") return Canary::kDeafClock;
   if (name == "sweep") return Canary::kNoSweep;
   if (name == "seal") return Canary::kBlindSeal;
+  if (name == "forgetful") return Canary::kForgetful;
+  if (name == "again") return Canary::kAppliesAgain;
+  if (name == "lane") return Canary::kWrongLane;
   return std::nullopt;
 }
 
@@ -92,6 +96,8 @@ struct Sum {
   std::uint64_t atomics = 0;
   std::uint64_t reconnects = 0;
   std::uint64_t busy = 0;
+  std::uint64_t asked = 0;
+  std::uint64_t recovered = 0;
   std::uint64_t full_queues = 0;
   std::uint64_t receives_waited = 0;
 
@@ -111,6 +117,8 @@ struct Sum {
     atomics += one.clients.atomics;
     reconnects += one.clients.reconnects;
     busy += one.clients.busy_answers;
+    asked += one.clients.outcomes_asked;
+    recovered += one.clients.outcomes_recovered;
     full_queues += one.network.full_send_queues;
     receives_waited += one.network.waits_for_receives;
   }
@@ -136,11 +144,12 @@ int run(const Arguments& arguments) {
       "{} operations ({} failed or unknown), {} events, {} restarts, {} connections cut,\n"
       "{} tears detected, {} cache hits, {} two-sided gets, {} reconnects, {} busy answers,\n"
       "{} keys stashed, {} posts cut short, {} messages waited for a buffer,\n"
-      "{} records loaded for an operation, {} evicted, {} expired, {} atomics of clients\n",
+      "{} records loaded for an operation, {} evicted, {} expired, {} atomics of clients,\n"
+      "{} lost answers asked for, {} of them of applied writes\n",
       arguments.seeds, static_cast<double>(arguments.seeds) / took.count(), sum.operations,
       sum.failures, sum.events, sum.restarts, sum.cuts, sum.tears, sum.cache_hits, sum.two_sided,
       sum.reconnects, sum.busy, sum.stashed, sum.full_queues, sum.receives_waited, sum.promoted,
-      sum.evicted, sum.expired, sum.atomics);
+      sum.evicted, sum.expired, sum.atomics, sum.asked, sum.recovered);
   return 0;
 }
 
