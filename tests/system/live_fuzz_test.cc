@@ -86,6 +86,9 @@ std::vector<std::vector<std::byte>> well_formed() {
   add({.opcode = Opcode::kRevoke, .value = as_bytes("fuzz")});
   const std::byte create{1};
   add({.opcode = Opcode::kOpenCounter, .key = counter, .value = {&create, 1}});
+  std::array<std::byte, kWriteIdBytes> write{};
+  encode(WriteId{.session = 7, .sequence = 16}, write);
+  add({.opcode = Opcode::kOutcome, .value = write});
   std::vector<std::byte> packed(1024);
   for (const bool all_writes : {true, false}) {
     PackWriter pack(packed);

@@ -36,14 +36,17 @@ class Raw {
     std::uint32_t answers = 8;
     std::uint32_t bytes = 16'384;
   };
-  Raw(rdma::Transport& transport, const std::string& address, Room room)
+  // `last_session`: what it claims its last connection was, which the server then ends.
+  Raw(rdma::Transport& transport, const std::string& address, Room room,
+      std::uint64_t last_session = 0)
       : queue_(std::move(*transport.create_queue(
             {.receive_buffers = room.answers, .receive_bytes = room.bytes}))),
         region_(std::move(*transport.allocate(kSlots * kSlotBytes, rdma::Access::kLocal))),
         open_region_(
             std::move(*transport.allocate(kSlots * kOpenBytes, rdma::Access::kRemoteRead))) {
     std::byte data[kConnectRequestBytes];
-    encode(ConnectRequest{.credits_wanted = 4, .name = "raw"}, data);
+    encode(ConnectRequest{.credits_wanted = 4, .session_to_resume = last_session, .name = "raw"},
+           data);
     auto made = transport.connect(*queue_, {.grant = rdma::Access::kRemoteRead}, address, data,
                                   Deadline::after_ms(clock_, kAnswerMs), &rejection_);
     if (made) connection_ = std::move(*made);
