@@ -14,13 +14,13 @@ void Outcomes::keep(const Response& answer, Bytes value, const Mark& mark) {
     return;  // of a client that does not use lanes
   RKV_CHECK(value.size() <= kMostOutcomeBytes, "the outcome of a write");
   KeptOutcome& kept = kept_[lane];
-  kept = {.sequence = answer.sequence,
-          .through = mark.through,
-          .level = mark.level,
-          .flags = answer.flags,
-          .length = static_cast<std::uint16_t>(value.size()),
-          .version = answer.version,
-          .slot = answer.slot};
+  kept.sequence = answer.sequence;
+  kept.through = mark.through;
+  kept.level = mark.level;
+  kept.flags = answer.flags;
+  kept.length = static_cast<std::uint16_t>(value.size());
+  kept.version = answer.version;
+  kept.slot = answer.slot;
   if (value.empty()) return;
   std::byte* to = kept.number.data();
   if (value.size() > kept.number.size()) {

@@ -20,6 +20,10 @@ constexpr std::size_t kMoreBytes = 20'000;  // more than a message holds; memory
                                             // of these
 constexpr std::uint64_t kStepLifeMs = 600;
 constexpr std::int64_t kLongLifeMs = 1'000'000;
+// In less time a client may not get to an attempt to connect (Connector::next_attempt).
+constexpr Client::Timeout kEnoughToReconnect{500};
+// A client may send a write to a server that has ended and not know it yet (Faults::notice).
+constexpr Nanos kLongestNotice = 4000 * kNanosPerMs;
 }  // namespace
 
 ClientActor::ClientActor(Story& story, int number)
@@ -143,10 +147,12 @@ bool ClientActor::excused(const Op& op, const Error& error, bool reads_disk) {
 // on cells are the exception.
 bool ClientActor::is_lost_without_cause(const Op& op, const Error& error) const {
   if (error.write != WriteOutcome::kMayHaveHappened || error.code != Code::kDisconnected ||
-      story_.history.in_cell(op.key) || story_.history.restarted_since(op.called)) {
+      story_.history.in_cell(op.key) ||
+      story_.history.restarted_since(op.called - kLongestNotice)) {
     return false;
   }
   const auto timeout = timeout_.count() != 0 ? timeout_ : options_.timeout;
+  if (timeout < kEnoughToReconnect) return false;
   return story_.scheduler.now() - op.called < timeout.count() * kNanosPerMs / 2;
 }
 

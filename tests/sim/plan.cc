@@ -145,7 +145,6 @@ void answer_wrongly(Plan& plan, Canary canary) {
   if (plan.server.asked == Asked::kRight) return;
   plan.network.cut_in = 20;
   plan.restarts = 0;
-  plan.may_fail = true;
 }
 
 void draw_room(Random& random, Plan& plan, Canary canary) {
@@ -248,8 +247,12 @@ Plan Plan::draw(Random& random, Canary canary) {
   if (on_time && plan.server.cells != 0) plan.to_log = 200 * kMilli;
   // The server reads the clock ten times a second, and the expirer uses it once a second.
   if (plan.clock_stands) plan.expiry_late += 1200 * kMilli;
-  for (std::size_t i = 0; i < plan.clients; ++i)
+  for (std::size_t i = 0; i < plan.clients; ++i) {
     plan.client_options.push_back(draw_client(random, plan.may_fail));
+    if (plan.server.asked != Asked::kRight) {  // time enough to ask
+      plan.client_options.back().timeout = std::chrono::milliseconds(2000);
+    }
+  }
   return plan;
 }
 

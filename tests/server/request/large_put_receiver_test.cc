@@ -69,6 +69,23 @@ TEST_F(FetchesTest, AValueIsReadInPiecesAFewAtATimeThenAnswered) {
   EXPECT_EQ(worker_->counters().get(WorkerCounters::kPuts), 1U);
 }
 
+// ONCE-1, PUTLARGE-4: a value is stored and known to be, or neither.
+TEST_F(FetchesTest, AClientThatHasLostTheAnswerCanAskForIt) {
+  for (const bool stored : {true, false}) {
+    auto* const client = connect();
+    put_large(*client, "key", value_);
+    turn();
+    if (stored) finish_reads(*client);
+    queue().complete_sends(*client);
+    queue().end(*client);
+    turn();
+    const auto outcomes = outcomes_.find(sessions_, nullptr);
+    ASSERT_NE(outcomes, nullptr);
+    EXPECT_EQ(outcomes->fate_of(3),
+              stored ? Outcomes::Fate::kApplied : Outcomes::Fate::kNotApplied);
+  }
+}
+
 TEST_F(FetchesTest, OthersAreServedWhileReadsAreOutstanding) {
   auto* const slow = connect();
   auto* const other = connect();
