@@ -89,6 +89,9 @@ test_misuse() {
   "$here/vm.sh" --nodes 3 -- true 2>/dev/null || status=$?
   same "misuse: bad option" 2 "$status"
   status=0
+  "$here/vm.sh" --provider none -- true 2>/dev/null || status=$?
+  same "misuse: no such provider" 2 "$status"
+  status=0
   "$here/vm.sh" 2>/dev/null || status=$?
   same "misuse: no command" 2 "$status"
 }
