@@ -35,7 +35,10 @@
  * accept-long NEWEST_LINE WRITES=2: the same with the newest sequence
  * accept-long REFUSALS WRITES=2: the same with refusals
  * accept-long L=4 W=2: finer time
- * accept-long REFUSALS SUSPENDED_PRIMARY LEARNT_AGAIN CHANGES=2: suspends, refusals and GETs
+ * accept-long REFUSALS REFUSAL_BY_LEASE L=3 W=2: the server's own lease, in finer time
+ * accept-long JOIN_HEARD CHANGES=5: five transactions
+ * accept-long SILENT CHANGES=5: five transactions
+ * accept-long BACK_BY_NEW_PROCESS CHANGES=5: five transactions
  * reject NO_TICK: every GET is believed
  * reject LEASE_FROM_ANSWER: the lease is counted from when the answer arrives
  * reject T_AFTER_LOOK: t is read after the lease was compared

@@ -24,11 +24,11 @@
  * accept TERM_OF_LAST_ENTRY CHANGES=3 WRITES=1: a replica that has started obeys no lower term than its disk's last entry has
  * accept ANSWERS_BY_NAME: a primary may count answers by name, if the term is on the disk
  * accept PRIMARY_DISK_ABOVE_MARK JOIN_ABOVE_DISK CHANGES=3 WRITES=1: the primary's disk may be above the mark, if nobody joins with a disk above it
- * accept-long CRASHES=2 CHANGES=3 WRITES=1: two ends, three transactions
+ * accept-long CRASHES=2 CHANGES=4 WRITES=1: two ends, four transactions
  * accept-long WRITES=2 CHANGES=4 NO_SYNC: four transactions
- * accept-long PRIMARY_DISK_ABOVE_MARK JOIN_ABOVE_DISK CHANGES=3 WRITES=1 CRASHES=2: the primary's disk above the mark
- * accept-long TERM_OF_LAST_ENTRY CHANGES=3 WRITES=1 CRASHES=2: the term of the last entry
- * accept-long ANSWERS_BY_NAME CHANGES=3 WRITES=1 CRASHES=2: answers by name
+ * accept-long PRIMARY_DISK_ABOVE_MARK JOIN_ABOVE_DISK CHANGES=4 WRITES=1 CRASHES=2: the primary's disk above the mark
+ * accept-long TERM_OF_LAST_ENTRY CHANGES=4 WRITES=1 CRASHES=2: the term of the last entry
+ * accept-long ANSWERS_BY_NAME CHANGES=4 WRITES=1 CRASHES=2: answers by name
  * reject IN_SYNC_ME NO_SHRINK CRASHES=2 WRITES=1 NO_SYNC ALL_SURVIVE: a take-over removes all others from in_sync
  * reject SHRINK_EARLY CRASHES=0: answers stop waiting for a replica before its removal is known
  * reject DISK_ABOVE_MARK: a backup's disk takes what is above the mark
