@@ -343,8 +343,10 @@ std::optional<Failure> Server::create_workers() {
                                cells.error());
   }
   create_disk_fetcher();
-  // Every client may be replaced once while others still come back.
-  outcomes_ = std::make_unique<OutcomeArchive>(clock_, 2 * std::size_t{options_.max_clients});
+  // Many short-lived clients may come and go while another one tries to come back.
+  constexpr std::size_t kLeastTables = 1024;
+  outcomes_ = std::make_unique<OutcomeArchive>(
+      clock_, std::max(kLeastTables, 2 * std::size_t{options_.max_clients}));
   const std::uint32_t threads = std::min(options_.threads, options_.max_clients);
   WorkerOptions each{.clients = (options_.max_clients + threads - 1) / threads,
                      .poll = options_.poll};
