@@ -108,10 +108,10 @@ class History {
     to_log_ = to_log;
   }
 
-  // Whether a server has ended or started since then.
+  // Whether a server has ended, or started again, since then.
   bool restarted_since(Nanos when) const {
     return boots_.empty() || boots_.back().ended != history::kForever ||
-           boots_.back().started >= when;
+           (boots_.size() > 1 && boots_.back().started >= when);
   }
 
   bool in_cell(std::size_t key) const { return key >= first_in_cell_; }
