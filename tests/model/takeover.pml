@@ -30,7 +30,7 @@
  * reject SHRINK_EARLY WRITES=1: the view is smaller before the removal is known
  * reject EXEMPT_LATE WRITES=1 IN_SYNC=1: a primary alone needs no lease until it knows that the transaction succeeded
  * reject JOIN_NO_WAIT WRITES=1 IN_SYNC=1: a joiner does not wait since it learnt that it is in sync
- * reject NO_CUT CHANGES=3 WRITES=2: a survivor keeps what the new primary does not have
+ * reject NO_CUT WRITES=2: a survivor keeps what the new primary does not have
  */
 #ifndef WRITES
 #define WRITES 2
