@@ -10,10 +10,9 @@
 //  REQ-4  A request longer than the limit of a SEND stays in its large buffer. A message with its
 //      address goes out of the slot's small buffer. REQ-2 holds for both buffers, since the answer
 //      comes after the server has READ the request.
-//  REQ-5  An unanswered request has a lane for itself, among the first `credits` ones, and
-//  sequences
-//      rise (lane_of() in wire.h). So the server can tell what has become of each request that was
-//      unanswered when the connection ended.
+//  REQ-5  An unanswered request has a lane for itself, among the first `credits` ones, and its
+//      sequence is above all earlier ones (lane_of() in wire.h). So the server can tell what has
+//      become of each request that was unanswered when the connection ended.
 //
 // Thread safety: none. Nothing allocates after construction.
 #pragma once

@@ -9,8 +9,7 @@
 //      queue pair goes to the error state: the accepted requests complete, and no later request
 //      follows a gap.
 //  POSTER-3  Inline data is copied when it is set. The caller's buffer is not read afterwards.
-//  POSTER-4  On iWARP every request but a READ is fenced: it starts when the earlier READs are
-//  done.
+//  POSTER-4  On iWARP every request but a READ is fenced: it starts after the earlier READs.
 //      Linux's soft-iWARP completes a SEND before an earlier READ otherwise, and a completion must
 //      end all earlier requests (batch.h).
 //
