@@ -91,6 +91,12 @@ void Judge::abilities(const DeviceFacts& device) {
 }
 
 void Judge::timers() {
+  const auto is_iwarp = [](const DeviceFacts* device) { return device->iwarp; };
+  if (std::ranges::any_of(devices_, is_iwarp)) {
+    add(Level::kOk, "timers", "",
+        "none to set on iWARP: the kernel's TCP sends again by its own times");
+  }
+  if (std::ranges::all_of(devices_, is_iwarp)) return;
   const rdma::ConnectionTimers& timers = facts_.timers;
   const bool forever = timers.rnr_retries == rdma::ConnectionTimers::kForever;
   const double ack_ms = static_cast<double>(timers.ack_timeout_ns) / 1e6;

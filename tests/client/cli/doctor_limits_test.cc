@@ -65,6 +65,23 @@ TEST(Doctor, WhatTheDeviceCanDo) {
   EXPECT_EQ(one(judge(facts), "huge_pages").level, Level::kOk);
 }
 
+TEST(Doctor, TimersOfRoceAreNotSaidOfIwarp) {
+  MachineFacts facts = healthy();
+  facts.verbs.devices[0].iwarp = true;
+  const Finding timers = one(judge(facts), "timers");
+  EXPECT_TRUE(says(timers.found, "iWARP")) << timers.found;
+  EXPECT_FALSE(says(timers.found, "receiver not ready")) << timers.found;
+  // Each kind is said of a machine with both.
+  facts.verbs.devices.push_back(healthy().verbs.devices[0]);
+  facts.verbs.devices[1].name = "rxe1";
+  std::vector<std::string> found;
+  for (const Finding& finding : judge(facts)) {
+    if (finding.check == "timers") found.push_back(finding.found);
+  }
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_TRUE(says(found[1], "67 ms, 6 times")) << found[1];
+}
+
 TEST(Doctor, ATrialThatFailsSaysAtWhatStep) {
   MachineFacts facts = healthy();
   rdma::Trial& trial = *facts.trial;
