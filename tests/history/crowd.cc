@@ -14,8 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kWorkers = 4;
-constexpr std::size_t kWriters = 2;
 constexpr milliseconds kLook{20};  // between looks at a count
 
 }  // namespace

@@ -40,6 +40,9 @@ struct CrowdReport {
 class Crowd {
  public:
   static constexpr std::chrono::milliseconds kTimeout{2000};  // of most operations
+  static constexpr std::size_t kWorkers = 4;
+  static constexpr std::size_t kWriters = 2;
+  static constexpr std::size_t kClients = kWorkers + kWriters;
 
   Crowd(const Clock& clock, const std::string& address, const std::string& prefix,
         std::uint64_t seed);
