@@ -193,9 +193,10 @@ OrSentence<std::string> with_user(const std::string& path, const User& user, con
   return text;
 }
 
-// The text of the users file without the user's line. All other lines stay as they are.
-OrSentence<std::string> without_user(const std::string& path, const std::string& name,
-                                     const NewFile& next) {
+// The text of the users file without the user's line, nothing if there is no such line. All other
+// lines stay as they are.
+OrSentence<std::optional<std::string>> without_user(const std::string& path,
+                                                    const std::string& name, const NewFile& next) {
   const auto text = read_users(path, false, next);
   if (!text) return std::unexpected(text.error());
   std::string problem;
@@ -209,9 +210,7 @@ OrSentence<std::string> without_user(const std::string& path, const std::string&
     const std::size_t length = std::min(line.find_first_of(" \t\r\n", first), line.size()) - first;
     if (line.compare(first, length, name) != 0) rest += line;
   }
-  if (rest.size() == text->size()) {
-    return std::unexpected(fmt::format("{} has no user {}", shown(path), name));
-  }
+  if (rest.size() == text->size()) return std::nullopt;
   return rest;
 }
 
@@ -273,7 +272,10 @@ UserCommand remove_user(const Wanted& wanted) {
   if (problem) return failed(kExitOther, std::move(*problem));
   const auto text = without_user(wanted.users, wanted.name, *next);
   if (!text) return failed(kExitOther, text.error());
-  problem = replace_users(*next, wanted.users, *text);
+  if (!*text) {
+    return failed(kExitUsage, fmt::format("{} has no user {}", shown(wanted.users), wanted.name));
+  }
+  problem = replace_users(*next, wanted.users, **text);
   if (problem) return failed(kExitOther, std::move(*problem));
   return {};
 }

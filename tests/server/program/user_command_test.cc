@@ -199,14 +199,15 @@ TEST_F(UserCommandTest, RemovesOneLineAndNothingElse) {
 TEST_F(UserCommandTest, WhatCannotBeRemovedChangesNothing) {
   ASSERT_EQ(add({"anna", "--role", "read", "--users", users_}).exit_code, kExitClean);
   const std::string before = all_of(directory_.path());
-  const auto refused = [&](const std::string& name, const std::string& users) {
+  const auto refused = [&](const std::string& name, const std::string& users, ExitCode code) {
     const auto done = run_user_command({"remove", name, "--users", users});
-    EXPECT_EQ(done.exit_code, kExitOther);
+    EXPECT_EQ(done.exit_code, code);
     EXPECT_EQ(all_of(directory_.path()), before);
     return done.error;
   };
-  EXPECT_THAT(refused("bob", users_), HasSubstr("has no user bob"));
-  EXPECT_THAT(refused("anna", directory_.path() + "/absent"), HasSubstr("No such file"));
+  EXPECT_THAT(refused("bob", users_, kExitUsage), HasSubstr("has no user bob"));
+  EXPECT_THAT(refused("anna", directory_.path() + "/absent", kExitOther),
+              HasSubstr("No such file"));
 }
 
 TEST_F(UserCommandTest, WrongWordsAreNamed) {
