@@ -305,6 +305,7 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
       return verb_error("ibv_create_cq_ex", refused);
     }
   }
+  errno = 0;  // a provider may leave it as it was: an older reason would be taken for its own
   RKV_ASSIGN_OR_RETURN(
       state->queue,
       from_null("ibv_create_cq",

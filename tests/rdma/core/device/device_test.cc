@@ -49,7 +49,7 @@ TEST(Devices, TheGidTableNamesTypeAndInterface) {
   const auto gids = need(device.gid_table());
   ASSERT_FALSE(gids.empty());
   const GidEntry chosen = need(device.routable_gid(need(device.first_active_port())));
-  if (need(device.port(chosen.port)).ethernet) {
+  if (need(device.port(chosen.port)).ethernet && !need(device.attributes()).iwarp) {
     EXPECT_EQ(chosen.type, GidType::kRoceV2);
     EXPECT_FALSE(chosen.netdev.empty());
   }
