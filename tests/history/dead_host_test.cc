@@ -28,7 +28,7 @@ using testing_support::Server;
 // server/README.md and client/README.md promise 3 s. The machines are emulated, and a thread may
 // wait for a processor.
 constexpr Nanos kBound = 3 * kNanosPerSecond + 500 * kNanosPerMs;
-constexpr int kRounds = 5;
+constexpr int kRounds = 3;
 
 std::uint64_t packets_received() {
   std::uint64_t packets = 0;
