@@ -169,6 +169,7 @@ TEST_F(EtcdStore, GoesOnWithAMajorityAndOnlyThen) {
     ASSERT_TRUE(next) << down << ": " << to_string(next.error());
     revision = next;
     servers.start(down);
+    servers.wait_for(down);  // before the next one goes, or two of three are down
   }
   servers.kill(0);
   servers.pause(1);

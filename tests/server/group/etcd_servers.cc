@@ -18,18 +18,28 @@ namespace rkv::server {
 
 namespace {
 
-// Another program may take the port before etcd does: then etcd fails, and the test says so.
-int free_port() {
-  const int descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
+// A free port, and a socket that keeps it: the kernel gives a bound port to no connection of others,
+// while etcd can listen on it, because both set SO_REUSEADDR and this socket does not listen. So the
+// port is still free when etcd starts again.
+struct KeptPort {
+  int socket = -1;
+  int number = 0;
+};
+
+KeptPort keep_free_port() {
+  KeptPort port{.socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const int yes = 1;
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
-  RKV_CHECK(::bind(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
-                ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) == 0,
-            "no free port");
-  ::close(descriptor);
-  return ntohs(address.sin_port);
+  RKV_CHECK(
+      ::setsockopt(port.socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+          ::bind(port.socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+          ::getsockname(port.socket, reinterpret_cast<sockaddr*>(&address), &length) == 0,
+      "no free port");
+  port.number = ntohs(address.sin_port);
+  return port;
 }
 
 }  // namespace
@@ -39,8 +49,11 @@ EtcdServers::EtcdServers(std::size_t count) : servers_(count) {
   RKV_CHECK(::mkdtemp(name.data()) != nullptr, "no folder for etcd's data");
   folder_ = name;
   for (One& server : servers_) {
-    server.client_port = free_port();
-    server.peer_port = free_port();
+    const KeptPort client = keep_free_port();
+    const KeptPort peer = keep_free_port();
+    server.client_port = client.number;
+    server.peer_port = peer.number;
+    kept_ports_.insert(kept_ports_.end(), {client.socket, peer.socket});
   }
   for (std::size_t i = 0; i < count; ++i)
     start(i);
@@ -51,6 +64,8 @@ EtcdServers::EtcdServers(std::size_t count) : servers_(count) {
 EtcdServers::~EtcdServers() {
   for (std::size_t i = 0; i < servers_.size(); ++i)
     kill(i);
+  for (const int socket : kept_ports_)
+    ::close(socket);
   std::filesystem::remove_all(folder_);
 }
 
@@ -90,8 +105,10 @@ void EtcdServers::wait_for(std::size_t number) const {
       servers_[number].client_port);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (std::system(command.c_str()) != 0) {
-    RKV_CHECK(std::chrono::steady_clock::now() < end,
-              "etcd does not start: is etcd-server installed?");
+    if (std::chrono::steady_clock::now() >= end) {
+      std::system(fmt::format("tail -n 20 '{}/n{}.log' >&2", folder_.string(), number).c_str());
+      RKV_CHECK(false, "etcd does not answer: is etcd-server installed? Its log is above");
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }

@@ -22,7 +22,9 @@ class EtcdServers {
 
   // HOST:PORT of each server, for clients.
   std::vector<std::string> addresses() const;
-  void start(std::size_t number);   // again, after kill()
+  void start(std::size_t number);   // again, after kill(); does not wait until it answers
+  // Waits until the server answers as one of a majority. Aborts if it does not within a minute.
+  void wait_for(std::size_t number) const;
   void kill(std::size_t number);    // and waits for its end
   void pause(std::size_t number);   // SIGSTOP
   void resume(std::size_t number);  // SIGCONT
@@ -35,10 +37,10 @@ class EtcdServers {
     int peer_port = 0;
     pid_t process = -1;
   };
-  void wait_for(std::size_t number) const;
 
   std::filesystem::path folder_;
   std::vector<One> servers_;
+  std::vector<int> kept_ports_;  // sockets
 };
 
 }  // namespace rkv::server
