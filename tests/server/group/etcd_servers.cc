@@ -18,9 +18,9 @@ namespace rkv::server {
 
 namespace {
 
-// A free port, and a socket that keeps it: the kernel gives a bound port to no connection of others,
-// while etcd can listen on it, because both set SO_REUSEADDR and this socket does not listen. So the
-// port is still free when etcd starts again.
+// A free port, and a socket that keeps it: the kernel gives a bound port to no connection of
+// others, while etcd can listen on it, because both set SO_REUSEADDR and this socket does not
+// listen. So the port is still free when etcd starts again.
 struct KeptPort {
   int socket = -1;
   int number = 0;
@@ -33,11 +33,10 @@ KeptPort keep_free_port() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
-  RKV_CHECK(
-      ::setsockopt(port.socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
-          ::bind(port.socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
-          ::getsockname(port.socket, reinterpret_cast<sockaddr*>(&address), &length) == 0,
-      "no free port");
+  RKV_CHECK(::setsockopt(port.socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+                ::bind(port.socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+                ::getsockname(port.socket, reinterpret_cast<sockaddr*>(&address), &length) == 0,
+            "no free port");
   port.number = ntohs(address.sin_port);
   return port;
 }

@@ -22,7 +22,7 @@ class EtcdServers {
 
   // HOST:PORT of each server, for clients.
   std::vector<std::string> addresses() const;
-  void start(std::size_t number);   // again, after kill(); does not wait until it answers
+  void start(std::size_t number);  // again, after kill(); does not wait until it answers
   // Waits until the server answers as one of a majority. Aborts if it does not within a minute.
   void wait_for(std::size_t number) const;
   void kill(std::size_t number);    // and waits for its end

@@ -1,0 +1,69 @@
+#include "server/replication/backup.h"
+
+#include <algorithm>
+
+namespace rkv::server {
+
+namespace {
+
+bool is_behind(const EntryBlock& block, const LogPosition& previous, std::uint32_t term) {
+  return block.bytes != nullptr && block.previous == previous &&
+         block.last.version > previous.version && block.last.term >= previous.term &&
+         block.last.term <= term && block.last.term != 0;
+}
+
+}  // namespace
+
+Hello Backup::hello() {
+  number_ = 0;
+  has_news_ = false;
+  return {.replica = replica_,
+          .group = group_,
+          .term = term_,
+          .start = log_.start(),
+          .history = log_.history()};
+}
+
+bool Backup::follows(const Entries& entries) {
+  if (entries.term < term_ || entries.number <= number_) return false;
+  if (entries.block && !is_behind(*entries.block, entries.previous, entries.term)) return false;
+  if (entries.previous == log_.last()) return true;
+  if (number_ != 0 || entries.previous.version < marks_.replicated) return false;
+  if (!log_.can_cut(entries.previous)) return false;
+  log_.cut(entries.previous);
+  return true;
+}
+
+bool Backup::receive(const Entries& entries, Nanos now) {
+  if (!follows(entries)) return false;
+  term_ = entries.term;
+  number_ = entries.number;
+  if (entries.block) log_.append(entries.block->last, entries.block->bytes);
+  const std::uint64_t most = log_.last().version;
+  const auto raise = [most](std::uint64_t& mark, std::uint64_t to) {
+    mark = std::max(mark, std::min(to, most));
+  };
+  raise(marks_.replicated, entries.marks.replicated);
+  raise(marks_.wal, std::min(entries.marks.wal, marks_.replicated));
+  raise(marks_.sync, std::min(entries.marks.sync, marks_.replicated));
+  unix_ms_ = std::max(unix_ms_, entries.unix_ms);
+  heard_at_ = now;
+  has_news_ = true;
+  return true;
+}
+
+std::optional<Answer> Backup::answer(Nanos now) {
+  if (!has_news_ || number_ == 0) return std::nullopt;
+  has_news_ = false;
+  answered_at_ = now;
+  return Answer{
+      .number = number_, .last = log_.last(), .wal = wal_, .sync = sync_, .unix_ms = unix_ms_};
+}
+
+void Backup::on_disk(std::uint64_t wal, std::uint64_t sync) {
+  has_news_ = has_news_ || wal > wal_ || sync > sync_;
+  wal_ = std::max(wal_, wal);
+  sync_ = std::max(sync_, sync);
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,97 @@
+// Membership: the life of one replica, from its start to its end. It reads the group's
+// configuration, and decides whether to found the group, to follow a primary, to take over, or to
+// end.
+//
+//   Membership membership(me, parts...);
+//   membership.read(stored, now);                      // whenever a configuration was read
+//   if (const auto change = membership.wanted(now))    // store it; then read
+//     store.replace(change->revision, change->next, deadline);
+//
+// Invariants (rules of tests/model/README.md):
+//  MEMBER-1  A replica acts as the primary only in a term that it has read, and not before its own
+//      promises are over: those of its answers, and one that begins when it learns that it is in
+//      sync, again each time that it was added.
+//  MEMBER-2  A change is sent again, with the same comparison, until a newer revision is read.
+//  MEMBER-3  A primary that reads of another primary, or is not in sync any more, ends.
+//  MEMBER-4  A backup waits the whole failure time since it heard the primary, since it read which
+//      one there is, and since it stood still.
+//
+// Thread safety: none.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/group/configuration_store.h"
+#include "server/replication/backup.h"
+#include "server/replication/primary.h"
+
+namespace rkv::server {
+
+class Membership {
+ public:
+  enum class Role : std::uint8_t {
+    kStarting,   // has not read a configuration yet
+    kFollowing,  // a backup, in sync or not: connects to primary()
+    kLeading,    // the primary, acting or waiting until it may
+    kEnded,      // the process must end, and may start again
+  };
+  struct Change {
+    std::int64_t revision = 0;
+    GroupConfiguration next;
+  };
+
+  // `group`: 0 on a disk that belongs to no group yet; then `new_group` is the number of the group
+  // that this replica would found. The log must outlive the membership.
+  Membership(ReplicaLog& log, Replica replica, std::uint64_t group, std::uint64_t new_group,
+             const ReplicationTimes& times);
+
+  // Results of reads may come in any order.
+  void read(const ConfigurationStore::Stored& stored, Nanos now);
+  // Call it often, but after everything that was received is processed.
+  std::optional<Change> wanted(Nanos now);
+
+  Role role() const { return role_; }
+  const std::string& why_ended() const { return why_ended_; }
+  // The primary to connect to; nullptr: there is none, or it is this replica.
+  const Member* primary_member() const;
+  Backup& backup() { return *backup_; }          // REQUIRES: not kStarting
+  Primary* primary() { return primary_.get(); }  // nullptr: not kLeading
+  // Whether it may tick and answer.
+  bool acts(Nanos now) const { return primary_ != nullptr && now >= acts_from_; }
+  std::int64_t revision() const { return revision_; }
+  bool is_in_sync() const { return configuration_ && configuration_->has_in_sync(replica_); }
+
+ private:
+  void begin(const GroupConfiguration& configuration);
+  void follow(const GroupConfiguration& configuration, Nanos now);
+  void lead(const GroupConfiguration& configuration, Nanos now);
+  void end(std::string why);
+  std::optional<GroupConfiguration> next_configuration(Nanos now);
+  std::optional<GroupConfiguration> next_of_follower(Nanos now) const;
+  std::uint32_t least_term() const;
+
+  ReplicaLog& log_;
+  const Replica replica_;
+  std::uint64_t group_;
+  const std::uint64_t new_group_;
+  const ReplicationTimes times_;
+  Role role_ = Role::kStarting;
+  std::string why_ended_;
+  std::optional<GroupConfiguration> configuration_{};
+  bool has_read_ = false;
+  std::int64_t revision_ = 0;
+  std::optional<Change> change_{};  // sent, and not known to be over
+  std::unique_ptr<Backup> backup_;
+  std::unique_ptr<Primary> primary_;
+  std::uint64_t added_in_ = 0;    // the membership that joined_at_ belongs to
+  Nanos joined_at_ = 0;           // when this replica learnt that it is in sync
+  std::uint32_t known_term_ = 0;  // the term that known_at_ belongs to
+  Nanos known_at_ = 0;            // when it read who is primary
+  Nanos acts_from_ = 0;
+  Nanos looked_at_ = 0;  // of the last call of wanted()
+  Nanos resumed_at_ = 0;
+};
+
+}  // namespace rkv::server

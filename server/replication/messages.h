@@ -1,0 +1,51 @@
+// What the replicas of a group say to each other over one connection, which a backup makes to the
+// primary: it arrives whole, in order and once, or the connection ends.
+//
+//   backup:  Hello, then an Answer to what it has received
+//   primary: Entries again and again; without a block they are a heartbeat
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "server/group/configuration.h"
+#include "server/replication/replica_log.h"
+
+namespace rkv::server {
+
+// Up to which version something is true.
+struct Marks {
+  std::uint64_t replicated = 0;  // in the memory of all replicas in sync
+  std::uint64_t wal = 0;         // in the write-ahead logs of all of them
+  std::uint64_t sync = 0;        // on the disks of all of them
+  bool operator==(const Marks&) const = default;
+};
+
+struct Hello {
+  Replica replica;  // who connects
+  std::uint64_t group = 0;
+  std::uint32_t term = 0;  // the highest that it has obeyed
+  LogPosition start;       // behind it, its log is in memory and can be cut
+  TermHistory history;
+};
+
+struct Entries {
+  std::uint32_t term = 0;    // of the primary
+  std::uint64_t number = 0;  // of this message on its connection, from 1
+  // The backup's log ends here, or is cut here: the last position that both logs have.
+  LogPosition previous;
+  std::optional<EntryBlock> block{};
+  Marks marks;
+  std::uint64_t unix_ms = 0;  // the group's time, proposed
+};
+
+// What a backup has when it sends it. It promises not to act as the primary for the lease's length.
+struct Answer {
+  std::uint64_t number = 0;  // of the newest message received
+  LogPosition last;
+  std::uint64_t wal = 0;
+  std::uint64_t sync = 0;
+  std::uint64_t unix_ms = 0;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,210 @@
+#include "server/replication/primary.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+namespace {
+
+bool has_process(const GroupConfiguration& configuration, std::uint64_t epoch) {
+  return std::ranges::any_of(configuration.members,
+                             [&](const Member& member) { return member.epoch == epoch; });
+}
+
+}  // namespace
+
+Primary::Primary(ReplicaLog& log, Replica replica, GroupConfiguration configuration,
+                 std::uint64_t unix_ms, const ReplicationTimes& times, Nanos now)
+    : log_(log),
+      replica_(std::move(replica)),
+      times_(times),
+      inherited_(log.last().version),
+      proposed_first_(unix_ms),
+      proposed_ms_(unix_ms) {
+  RKV_CHECK(configuration.has_primary(replica_), "the configuration names another primary");
+  configuration_is(configuration, now);
+}
+
+bool Primary::counts(std::uint64_t epoch) const {
+  return epoch != replica_.epoch && epoch != 0 &&
+         (has_process(configuration_, epoch) || (change_ && has_process(*change_, epoch)));
+}
+
+template <class Visit>
+void Primary::for_each_counted(Visit visit) const {
+  for (const auto& [epoch, process] : processes_)
+    if (counts(epoch)) visit(process);
+}
+
+Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Nanos now) {
+  if (hello.group != configuration_.group) return Admission::kRefused;
+  if (hello.term > configuration_.term) return Admission::kDeposed;
+  // A process has one connection: an older one has ended, although nothing has said so yet.
+  std::erase_if(connections_,
+                [&](const auto& each) { return each.second.replica.epoch == hello.replica.epoch; });
+  Connection connection{.replica = hello.replica};
+  const LogPosition common = log_.history().common_with(hello.history);
+  connection.sent = common;
+  connection.needs_copy = common < hello.start || !log_.can_send_after(common);
+  Process& process = processes_[hello.replica.epoch];
+  if (process.heard_at == 0) process.heard_at = process.advanced_at = now;
+  connections_[peer] = std::move(connection);
+  return Admission::kAccepted;
+}
+
+void Primary::disconnected(std::uint64_t peer) {
+  connections_.erase(peer);
+}
+
+bool Primary::needs_copy(std::uint64_t peer) const {
+  const auto at = connections_.find(peer);
+  return at != connections_.end() && at->second.needs_copy;
+}
+
+// What cannot be changed for long is changed by somebody else, if heartbeats do not prevent it.
+bool Primary::is_silent(Nanos now) const {
+  if (change_ && now - change_since_ > times_.undecided) return true;
+  return is_disk_stuck_ && configuration_.in_sync_count() > 1;
+}
+
+std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
+  const auto at = connections_.find(peer);
+  if (at == connections_.end() || at->second.needs_copy || is_silent(now)) return std::nullopt;
+  Connection& connection = at->second;
+  if (!log_.can_send_after(connection.sent)) {  // released meanwhile
+    connection.needs_copy = true;
+    return std::nullopt;
+  }
+  const EntryBlock* const block = log_.after(connection.sent);
+  if (block == nullptr && connection.sent_marks == marks_ && now < connection.heartbeat_due)
+    return std::nullopt;
+  Entries entries{.term = configuration_.term,
+                  .number = ++connection.number,
+                  .previous = connection.sent,
+                  .block = block == nullptr ? std::nullopt : std::optional(*block),
+                  .marks = marks_,
+                  .unix_ms = proposed_ms_};
+  if (block != nullptr) connection.sent = block->last;
+  connection.sent_at.emplace(connection.number, now);
+  connection.sent_marks = marks_;
+  connection.heartbeat_due = now + times_.heartbeat;
+  return entries;
+}
+
+bool Primary::answered(std::uint64_t peer, const Answer& answer, Nanos now) {
+  const auto at = connections_.find(peer);
+  if (at == connections_.end()) return false;
+  Connection& connection = at->second;
+  if (answer.number > connection.number || answer.number < connection.answered ||
+      answer.last > connection.sent)
+    return false;
+  Process& process = processes_[connection.replica.epoch];
+  if (const auto sent = connection.sent_at.find(answer.number); sent != connection.sent_at.end())
+    process.lease_from = std::max(process.lease_from, sent->second);
+  connection.answered = answer.number;
+  connection.sent_at.erase(connection.sent_at.begin(),
+                           connection.sent_at.upper_bound(answer.number));
+  if (answer.last > process.last || answer.last == log_.last()) process.advanced_at = now;
+  process.last = std::max(process.last, answer.last);
+  process.wal = std::max(process.wal, std::min(answer.wal, answer.last.version));
+  process.sync = std::max(process.sync, std::min(answer.sync, answer.last.version));
+  process.unix_ms = std::max(process.unix_ms, answer.unix_ms);
+  process.has_answered = true;
+  process.heard_at = now;
+  update();
+  return true;
+}
+
+void Primary::on_disk(std::uint64_t wal, std::uint64_t sync) {
+  own_wal_ = std::max(own_wal_, wal);
+  own_sync_ = std::max(own_sync_, sync);
+  update();
+}
+
+void Primary::update() {
+  Marks least{.replicated = log_.last().version, .wal = own_wal_, .sync = own_sync_};
+  std::uint64_t unix_ms = proposed_ms_;
+  for_each_counted([&](const Process& process) {
+    least.replicated = std::min(least.replicated, process.last.version);
+    least.wal = std::min(least.wal, process.wal);
+    least.sync = std::min(least.sync, process.sync);
+    unix_ms = std::min(unix_ms, process.unix_ms);
+  });
+  marks_.replicated = std::max(marks_.replicated, least.replicated);
+  marks_.wal = std::max(marks_.wal, std::min(least.wal, marks_.replicated));
+  marks_.sync = std::max(marks_.sync, std::min(least.sync, marks_.replicated));
+  unix_ms_ = std::max(unix_ms_, unix_ms);
+}
+
+Nanos Primary::lease_until() const {
+  Nanos until = std::numeric_limits<Nanos>::max();
+  for_each_counted([&](const Process& process) {
+    until = std::min(until, process.has_answered ? process.lease_from + times_.lease_of_primary()
+                                                 : std::numeric_limits<Nanos>::min());
+  });
+  return until;
+}
+
+bool Primary::covers(Nanos tick) const {
+  return lease_until() > tick + times_.window;
+}
+
+bool Primary::has_failed(const Process& process, Nanos now) const {
+  if (now - process.heard_at > times_.failure) return true;
+  return process.last < log_.last() && now - process.advanced_at > times_.failure;
+}
+
+bool Primary::may_join(const Connection& connection, Nanos now) const {
+  const auto at = processes_.find(connection.replica.epoch);
+  if (at == processes_.end() || connection.needs_copy || !at->second.has_answered) return false;
+  const Process& process = at->second;
+  return !has_failed(process, now) && process.last.version >= inherited_ &&
+         process.last.version >= marks_.replicated && process.wal >= marks_.wal &&
+         process.sync >= marks_.sync && process.unix_ms >= unix_ms_;
+}
+
+std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
+  for (const Member& member : configuration_.members) {
+    if (!counts(member.epoch) || !has_failed(processes_.at(member.epoch), now)) continue;
+    const auto next = left(configuration_,
+                           {.name = member.name, .address = member.address, .epoch = member.epoch});
+    if (next) return *next;
+  }
+  for (const auto& [peer, connection] : connections_) {
+    if (counts(connection.replica.epoch) || !may_join(connection, now)) continue;
+    const auto next = joined(configuration_, connection.replica);
+    if (next) return *next;
+  }
+  return std::nullopt;
+}
+
+std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
+  if (change_) return std::nullopt;
+  change_ = wanted_change(now);
+  change_since_ = now;
+  update();
+  return change_;
+}
+
+void Primary::resumed(Nanos now) {
+  for (auto& [epoch, process] : processes_)
+    process.heard_at = process.advanced_at = now;
+}
+
+void Primary::configuration_is(const GroupConfiguration& now_stored, Nanos now) {
+  RKV_CHECK(now_stored.has_primary(replica_), "the configuration names another primary");
+  configuration_ = now_stored;
+  change_.reset();
+  for (const Member& member : configuration_.members) {
+    if (!counts(member.epoch)) continue;
+    Process& process = processes_[member.epoch];
+    if (process.heard_at == 0) process.heard_at = process.advanced_at = now;
+  }
+  update();
+}
+
+}  // namespace rkv::server

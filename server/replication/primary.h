@@ -1,0 +1,139 @@
+// Primary: what the primary of a term knows of its backups. It says what to send to each, up to
+// which entry all of them have the log, until when its clients may believe it, and which change of
+// the set of replicas in sync it wants.
+//
+// A process counts if it is in sync, or may be: in the configuration, or in a change whose outcome
+// is not known.
+//
+// Invariants (rules of tests/model/README.md):
+//  PRIMARY-1  Marks never fall. No mark is above what any process that counts has answered in this
+//      term, nor above the primary's own log or disk.
+//  PRIMARY-2  The lease is counted from before the message was sent that the last answer is to; it
+//      is the least over all processes that count. Alone, the primary needs none.
+//  PRIMARY-3  A process that is to join counts from before the change is sent. One that is to leave
+//      counts until the change is known to have succeeded.
+//  PRIMARY-4  A joiner has what was inherited, what was answered at any level, and the time.
+//  PRIMARY-5  The group's time is one that all have answered; it never falls.
+//
+// Thread safety: none.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "server/replication/messages.h"
+#include "server/replication/replication_times.h"
+
+namespace rkv::server {
+
+class Primary {
+ public:
+  // In the term of `configuration`, whose primary is `replica`. `unix_ms`: the highest time that it
+  // has received. The log must outlive the primary.
+  Primary(ReplicaLog& log, Replica replica, GroupConfiguration configuration, std::uint64_t unix_ms,
+          const ReplicationTimes& times, Nanos now);
+
+  // ---- connections of backups; `peer` is a number of the caller
+
+  enum class Admission : std::uint8_t {
+    kAccepted,
+    kRefused,  // another group's
+    kDeposed,  // it has obeyed a later term
+  };
+  Admission connected(std::uint64_t peer, const Hello& hello, Nanos now);
+  void disconnected(std::uint64_t peer);
+  // Whether the backup needs a copy of the engine: this log does not lead to where its log ends, or
+  // not any more. It gets nothing else, and connects again with the copy.
+  bool needs_copy(std::uint64_t peer) const;
+  // What to send now, or nothing. It must be sent, and not before this call.
+  std::optional<Entries> next(std::uint64_t peer, Nanos now);
+  // False: that cannot be an answer of this connection, which must end.
+  bool answered(std::uint64_t peer, const Answer& answer, Nanos now);
+
+  // ---- this replica
+
+  void on_disk(std::uint64_t wal, std::uint64_t sync);
+  // A disk that takes nothing, while others are in sync: silent, so that one of them takes over.
+  void set_disk_stuck(bool is_stuck) { is_disk_stuck_ = is_stuck; }
+  void propose_time(std::uint64_t unix_ms) { proposed_ms_ = std::max(proposed_ms_, unix_ms); }
+  // Recomputes marks after entries were appended; the other calls do so by themselves.
+  void update();
+
+  // This process stood still: what it did not hear meanwhile says nothing about the others.
+  void resumed(Nanos now);
+
+  // ---- what holds
+
+  const Marks& marks() const { return marks_; }
+  std::uint64_t inherited() const { return inherited_; }
+  // 0: not all have answered a time yet.
+  std::uint64_t unix_ms() const { return unix_ms_; }
+  // All that was inherited is replicated, and a time is known: clients may be admitted once the
+  // engine has it too.
+  bool has_settled() const {
+    return marks_.replicated >= inherited_ && unix_ms_ >= proposed_first_;
+  }
+  // Nanos' highest value: alone.
+  Nanos lease_until() const;
+  // Whether a tick that was read from the clock as `tick` before this call may be shown.
+  bool covers(Nanos tick) const;
+
+  // ---- the set of replicas in sync
+
+  // The next configuration, if a change is needed and none is under way. It counts from this call
+  // on, so it must be stored, again and again until configuration_is() shows a newer revision.
+  std::optional<GroupConfiguration> begin_change(Nanos now);
+  // A newer configuration was read: the change under way is over, with or without success.
+  // REQUIRES: this replica is still its primary in the same term.
+  void configuration_is(const GroupConfiguration& now_stored, Nanos now);
+  const GroupConfiguration& configuration() const { return configuration_; }
+
+ private:
+  struct Process {  // by epoch
+    LogPosition last{};
+    std::uint64_t wal = 0;
+    std::uint64_t sync = 0;
+    std::uint64_t unix_ms = 0;
+    bool has_answered = false;
+    Nanos lease_from = 0;   // before the message was sent that the last answer is to
+    Nanos heard_at = 0;     // or since when it is expected to answer
+    Nanos advanced_at = 0;  // when it last had everything, or more than before
+  };
+  struct Connection {
+    Replica replica;
+    LogPosition sent{};                        // the end of what was sent
+    std::uint64_t number = 0;                  // of the last message
+    std::uint64_t answered = 0;                // the newest number answered
+    std::map<std::uint64_t, Nanos> sent_at{};  // of the messages not answered yet
+    Nanos heartbeat_due = 0;
+    Marks sent_marks{};
+    bool needs_copy = false;
+  };
+
+  bool counts(std::uint64_t epoch) const;
+  template <class Visit>
+  void for_each_counted(Visit visit) const;
+  bool is_silent(Nanos now) const;
+  bool has_failed(const Process& process, Nanos now) const;
+  bool may_join(const Connection& connection, Nanos now) const;
+  std::optional<GroupConfiguration> wanted_change(Nanos now) const;
+
+  ReplicaLog& log_;
+  const Replica replica_;
+  const ReplicationTimes times_;
+  GroupConfiguration configuration_;
+  std::optional<GroupConfiguration> change_{};  // its outcome is not known
+  Nanos change_since_ = 0;
+  const std::uint64_t inherited_;
+  Marks marks_;
+  std::uint64_t own_wal_ = 0;
+  std::uint64_t own_sync_ = 0;
+  bool is_disk_stuck_ = false;
+  std::uint64_t proposed_first_;
+  std::uint64_t proposed_ms_;
+  std::uint64_t unix_ms_ = 0;
+  std::map<std::uint64_t, Process> processes_;
+  std::map<std::uint64_t, Connection> connections_;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,55 @@
+#include "server/replication/replica_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rkv::server {
+
+void ReplicaLog::append(const LogPosition& last, EntryBytes bytes) {
+  const LogPosition previous = history_.last();
+  history_.extend(last);
+  kept_bytes_ += bytes->size();
+  blocks_.push_back({.previous = previous, .last = last, .bytes = std::move(bytes)});
+}
+
+std::deque<EntryBlock>::const_iterator ReplicaLog::find_after(const LogPosition& position) const {
+  return std::ranges::lower_bound(blocks_, position, {}, &EntryBlock::previous);
+}
+
+const EntryBlock* ReplicaLog::after(const LogPosition& position) const {
+  const auto at = find_after(position);
+  if (at == blocks_.end()) return nullptr;
+  RKV_CHECK(at->previous == position, "the log is sent from the end of a block");
+  return &*at;
+}
+
+bool ReplicaLog::can_send_after(const LogPosition& position) const {
+  if (position == last()) return true;
+  const auto at = find_after(position);
+  return at != blocks_.end() && at->previous == position;
+}
+
+void ReplicaLog::release(std::uint64_t version) {
+  while (!blocks_.empty() && blocks_.front().last.version <= version) {
+    start_ = blocks_.front().last;
+    kept_bytes_ -= blocks_.front().bytes->size();
+    blocks_.pop_front();
+  }
+}
+
+bool ReplicaLog::can_cut(const LogPosition& position) const {
+  return position >= start_ && history_.contains(position) && can_send_after(position);
+}
+
+void ReplicaLog::cut(const LogPosition& position) {
+  RKV_CHECK(can_cut(position), "what was released is not taken back, and blocks are not split");
+  while (!blocks_.empty() && blocks_.back().last > position) {
+    kept_bytes_ -= blocks_.back().bytes->size();
+    blocks_.pop_back();
+  }
+  history_.cut(position);
+}
+
+}  // namespace rkv::server

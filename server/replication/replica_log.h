@@ -1,0 +1,73 @@
+// ReplicaLog: the end of a group's log in the memory of one replica. A primary sends from it, a
+// backup gives its engine what is at or below the mark.
+//
+//   log.append({.term = 7, .version = 90}, bytes);      // entries up to version 90
+//   const auto next = log.after(position, 1 << 20);     // what a backup at `position` lacks
+//   log.release(version);                               // on the disk of all replicas
+//
+// Entries come in blocks: bytes that the log does not look into, ended by the position of their
+// last entry. A block is of one term, and is sent and taken as a whole.
+//
+// Invariants:
+//  REPLOG-1  Blocks are kept from start() to last() without a gap, in ascending order.
+//  REPLOG-2  history() has every term of the log since it was empty, also of blocks that were
+//      released or never received as blocks.
+//  REPLOG-3  cut() takes back nothing that was released.
+//
+// Thread safety: none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "server/replication/term_history.h"
+
+namespace rkv::server {
+
+// Immutable and shared: a block that is being sent outlives its log's hold on it.
+using EntryBytes = std::shared_ptr<const std::vector<std::byte>>;
+
+struct EntryBlock {
+  LogPosition previous;
+  LogPosition last;
+  EntryBytes bytes;
+};
+
+class ReplicaLog {
+ public:
+  ReplicaLog() = default;
+  // A log whose blocks up to history.last() are on this replica's disk only.
+  explicit ReplicaLog(TermHistory history) : start_(history.last()), history_(std::move(history)) {}
+
+  // REQUIRES: `last` is behind last().
+  void append(const LogPosition& last, EntryBytes bytes);
+  // The block that begins at `position`; nullptr: position is last(). REQUIRES: can_send_after().
+  const EntryBlock* after(const LogPosition& position) const;
+  // Whether the blocks behind `position` are kept. A replica without them needs a copy of the
+  // engine.
+  bool can_send_after(const LogPosition& position) const;
+  // Drops blocks that end at or below `version`.
+  void release(std::uint64_t version);
+  // Whether the log has the position, behind or at start(), and at the end of a block.
+  bool can_cut(const LogPosition& position) const;
+  // Drops what is behind `position`. REQUIRES: can_cut().
+  void cut(const LogPosition& position);
+
+  LogPosition start() const { return start_; }
+  LogPosition last() const { return history_.last(); }
+  const TermHistory& history() const { return history_; }
+  std::size_t kept_bytes() const { return kept_bytes_; }
+
+ private:
+  std::deque<EntryBlock>::const_iterator find_after(const LogPosition& position) const;
+
+  LogPosition start_;
+  TermHistory history_;
+  std::deque<EntryBlock> blocks_;
+  std::size_t kept_bytes_ = 0;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,332 @@
+// Positions, the log's end, and what a backup and a primary do with single messages. Their life
+// together is simulated (tests/sim/group).
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "server/replication/backup.h"
+#include "server/replication/membership.h"
+#include "server/replication/primary.h"
+
+namespace rkv::server {
+namespace {
+
+constexpr Nanos kMs = kNanosPerMs;
+constexpr Nanos kStart = 1000 * kNanosPerSecond;
+constexpr std::uint64_t kGroup = 7;
+
+LogPosition at(std::uint32_t term, std::uint64_t version) {
+  return {.term = term, .version = version};
+}
+EntryBytes some() {
+  return std::make_shared<std::vector<std::byte>>(8);
+}
+TermHistory history(const std::vector<LogPosition>& terms) {
+  TermHistory made;
+  for (const LogPosition& last : terms)
+    made.extend(last);
+  return made;
+}
+Replica replica(const std::string& name, std::uint64_t epoch) {
+  return {.name = name, .address = "h:1", .epoch = epoch};
+}
+
+TEST(TermHistory, KnowsItsPositions) {
+  const TermHistory log = history({at(1, 10), at(3, 20)});
+  for (const LogPosition& inside : {at(0, 0), at(1, 1), at(1, 10), at(3, 11), at(3, 20)})
+    EXPECT_TRUE(log.contains(inside)) << inside.term << '.' << inside.version;
+  for (const LogPosition& outside : {at(1, 11), at(2, 12), at(3, 10), at(3, 21), at(4, 21)})
+    EXPECT_FALSE(log.contains(outside)) << outside.term << '.' << outside.version;
+}
+
+TEST(TermHistory, TwoLogsHaveTheEndOfTheLastCommonTerm) {
+  const TermHistory log = history({at(1, 10), at(3, 20)});
+  EXPECT_EQ(log.common_with(history({at(1, 10), at(3, 15)})), at(3, 15));
+  EXPECT_EQ(log.common_with(history({at(1, 14)})), at(1, 10));
+  EXPECT_EQ(log.common_with(history({at(1, 7), at(2, 30)})), at(1, 7));
+  EXPECT_EQ(log.common_with(history({at(2, 30)})), at(0, 0));
+}
+
+TEST(ReplicaLog, KeepsBlocksUntilTheyAreReleased) {
+  ReplicaLog log(history({at(1, 10)}));
+  log.append(at(1, 20), some());
+  log.append(at(2, 40), some());
+  EXPECT_EQ(log.after(at(1, 10))->last, at(1, 20));
+  EXPECT_EQ(log.after(at(2, 40)), nullptr);
+  EXPECT_FALSE(log.can_send_after(at(1, 15)));
+  EXPECT_FALSE(log.can_send_after(at(0, 0)));
+  log.release(39);
+  EXPECT_EQ(log.start(), at(1, 20));
+  EXPECT_FALSE(log.can_send_after(at(1, 10)));
+  EXPECT_FALSE(log.can_cut(at(1, 10)));
+  log.cut(at(1, 20));
+  EXPECT_EQ(log.last(), at(1, 20));
+  EXPECT_EQ(log.kept_bytes(), 0U);
+}
+
+struct BackupTest : testing::Test {
+  ReplicaLog log;
+  Backup backup{log, replica("b", 2), kGroup, {}};
+  Nanos now = kStart;
+  std::uint64_t number = 0;
+  Entries entries(std::uint32_t term, LogPosition previous, std::optional<LogPosition> last = {},
+                  std::uint64_t mark = 0) {
+    Entries made{
+        .term = term, .number = ++number, .previous = previous, .marks = {.replicated = mark}};
+    if (last) made.block = {.previous = previous, .last = *last, .bytes = some()};
+    return made;
+  }
+  void connect() {
+    backup.hello();
+    number = 0;
+  }
+};
+
+TEST_F(BackupTest, TakesWhatFollowsItsLastEntryOnly) {
+  connect();
+  EXPECT_TRUE(backup.receive(entries(1, {}, at(1, 10)), now));
+  EXPECT_FALSE(backup.receive(entries(1, at(1, 18), at(1, 26)), now));
+  EXPECT_FALSE(backup.receive(entries(1, {}, at(1, 10)), now)) << "not the first of a connection";
+  Entries backwards = entries(1, at(1, 10), at(1, 10));
+  EXPECT_FALSE(backup.receive(backwards, now));
+  Entries later_term = entries(1, at(1, 10), at(2, 20));
+  EXPECT_FALSE(backup.receive(later_term, now))
+      << "an entry of a term that is not the primary's yet";
+  Entries empty = entries(1, at(1, 10), at(1, 20));
+  empty.block->bytes = nullptr;
+  EXPECT_FALSE(backup.receive(empty, now));
+  EXPECT_EQ(log.last(), at(1, 10));
+}
+
+TEST_F(BackupTest, RefusesALowerTerm) {
+  connect();
+  EXPECT_TRUE(backup.receive(entries(5, {}), now));
+  connect();
+  EXPECT_FALSE(backup.receive(entries(4, {}), now));
+  backup.obey(6);
+  EXPECT_FALSE(backup.receive(entries(5, {}), now));
+}
+
+TEST_F(BackupTest, IsCutByTheFirstMessageAndNeverBelowTheMark) {
+  connect();
+  EXPECT_TRUE(backup.receive(entries(1, {}, at(1, 10)), now));
+  EXPECT_TRUE(backup.receive(entries(1, at(1, 10), at(1, 20), 10), now));
+  EXPECT_EQ(backup.marks().replicated, 10U);
+  connect();
+  EXPECT_FALSE(backup.receive(entries(2, {}), now)) << "below the mark";
+  connect();
+  EXPECT_TRUE(backup.receive(entries(2, at(1, 10), at(2, 30)), now));
+  EXPECT_EQ(log.last(), at(2, 30));
+  EXPECT_FALSE(log.history().contains(at(1, 20)));
+}
+
+TEST_F(BackupTest, TakesNoMarkAboveItsLog) {
+  connect();
+  EXPECT_TRUE(backup.receive(entries(1, {}, at(1, 10), 500), now));
+  EXPECT_EQ(backup.marks().replicated, 10U);
+}
+
+TEST_F(BackupTest, IsBoundByItsLastAnswer) {
+  connect();
+  EXPECT_FALSE(backup.answer(now));
+  EXPECT_TRUE(backup.receive(entries(1, {}, at(1, 10)), now));
+  now += 5 * kMs;
+  const auto answer = backup.answer(now);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->number, 1U);
+  EXPECT_EQ(answer->last, at(1, 10));
+  EXPECT_FALSE(backup.answer(now)) << "nothing is new";
+  EXPECT_GT(backup.acts_not_before(), now + kNanosPerSecond + 10 * kMs);
+}
+
+// A primary `a`, and backups b and c that are in sync.
+struct PrimaryTest : testing::Test {
+  ReplicationTimes times;
+  ReplicaLog log{history({at(1, 10)})};
+  GroupConfiguration configuration =
+      *joined(*joined(*founded(kGroup, replica("a", 1), 1), replica("b", 2)), replica("c", 3));
+  Nanos now = kStart;
+  Primary primary{log, replica("a", 1), configuration, 0, times, kStart};
+
+  void connect(std::uint64_t epoch, LogPosition last = at(1, 10)) {
+    const Hello hello{.replica = replica(std::string(1, static_cast<char>('a' + epoch - 1)), epoch),
+                      .group = kGroup,
+                      .term = 1,
+                      .start = {},
+                      .history = last.version == 0 ? TermHistory{} : history({last})};
+    EXPECT_EQ(primary.connected(epoch, hello, now), Primary::Admission::kAccepted);
+  }
+  // Takes all that is to be sent, and answers it `after` its sending.
+  void exchange(std::uint64_t epoch, Nanos after = 0, std::uint64_t wal = 0) {
+    std::optional<Entries> newest;
+    while (auto one = primary.next(epoch, now))
+      newest = one;
+    now += after;
+    if (!newest) return;
+    const LogPosition last = newest->block ? newest->block->last : newest->previous;
+    EXPECT_TRUE(primary.answered(
+        epoch, {.number = newest->number, .last = last, .wal = wal, .unix_ms = newest->unix_ms},
+        now));
+  }
+  void append(std::uint64_t version) {
+    log.append(at(1, version), some());
+    primary.update();
+  }
+};
+
+TEST_F(PrimaryTest, MarksWaitForAllThatAreInSync) {
+  connect(2);
+  connect(3);
+  primary.on_disk(10, 10);
+  append(20);
+  exchange(2, 0, 20);
+  EXPECT_EQ(primary.marks(), Marks{}) << "c has answered nothing in this term";
+  exchange(3, 0, 10);
+  EXPECT_EQ(primary.marks().replicated, 20U);
+  EXPECT_EQ(primary.marks().wal, 10U);
+  EXPECT_EQ(primary.marks().sync, 0U);
+}
+
+TEST_F(PrimaryTest, TheLeaseBeginsBeforeTheMessageIsSent) {
+  connect(2);
+  connect(3);
+  EXPECT_EQ(primary.lease_until(), std::numeric_limits<Nanos>::min());
+  const Nanos sent = now;
+  exchange(2, 300 * kMs);
+  exchange(3);
+  EXPECT_EQ(primary.lease_until(), sent + times.lease_of_primary());
+  EXPECT_LT(times.lease_of_primary(), times.lease);
+  EXPECT_TRUE(primary.covers(now));
+  EXPECT_FALSE(primary.covers(sent + times.lease_of_primary() - times.window));
+}
+
+TEST_F(PrimaryTest, AProcessThatLeavesCountsUntilItsRemovalIsKnown) {
+  connect(2);
+  connect(3);
+  now += times.failure + 1;
+  append(20);
+  exchange(2);
+  const auto change = primary.begin_change(now);
+  ASSERT_TRUE(change);
+  EXPECT_FALSE(change->find("c")->in_sync());
+  EXPECT_TRUE(change->find("b")->in_sync());
+  EXPECT_FALSE(primary.begin_change(now)) << "one at a time";
+  primary.update();
+  EXPECT_EQ(primary.marks().replicated, 0U);
+  primary.configuration_is(*change, now);
+  EXPECT_EQ(primary.marks().replicated, 20U);
+}
+
+TEST_F(PrimaryTest, AJoinerCountsFromBeforeItsChange) {
+  now += times.failure + 1;
+  connect(2);
+  exchange(2);
+  primary.configuration_is(*primary.begin_change(now), now);  // c leaves
+  append(20);
+  exchange(2);
+  EXPECT_EQ(primary.marks().replicated, 20U);
+  connect(4);
+  EXPECT_FALSE(primary.begin_change(now)) << "it has answered nothing";
+  exchange(4);
+  const auto change = primary.begin_change(now);
+  ASSERT_TRUE(change);
+  EXPECT_TRUE(change->has_in_sync(replica("d", 4)));
+  append(30);
+  exchange(2);
+  EXPECT_EQ(primary.marks().replicated, 20U);
+  EXPECT_LT(primary.lease_until(), std::numeric_limits<Nanos>::max());
+  exchange(4);
+  EXPECT_EQ(primary.marks().replicated, 30U);
+}
+
+TEST_F(PrimaryTest, AJoinerHasWhatWasAnsweredAsWritten) {
+  now += times.failure + 1;
+  connect(2);
+  primary.on_disk(10, 10);
+  exchange(2, 0, 10);
+  primary.configuration_is(*primary.begin_change(now), now);
+  EXPECT_EQ(primary.marks().wal, 10U);
+  connect(4);
+  exchange(4, 0, 0);
+  EXPECT_FALSE(primary.begin_change(now));
+  now += times.heartbeat;
+  exchange(2, 0, 10);
+  exchange(4, 0, 10);
+  EXPECT_TRUE(primary.begin_change(now));
+}
+
+TEST_F(PrimaryTest, IsSilentIfAChangeHasNoOutcome) {
+  connect(2);
+  connect(3);
+  now += times.failure + 1;
+  exchange(2);
+  ASSERT_TRUE(primary.begin_change(now));
+  now += times.undecided + 1;
+  EXPECT_FALSE(primary.next(2, now));
+}
+
+TEST_F(PrimaryTest, IsSilentIfItsDiskIsStuck) {
+  connect(2);
+  primary.set_disk_stuck(true);
+  EXPECT_FALSE(primary.next(2, now));
+  primary.set_disk_stuck(false);
+  EXPECT_TRUE(primary.next(2, now));
+}
+
+TEST_F(PrimaryTest, RefusesAnswersThatCannotBe) {
+  connect(2);
+  ASSERT_TRUE(primary.next(2, now));
+  EXPECT_FALSE(primary.answered(2, {.number = 2, .last = at(1, 10)}, now));
+  EXPECT_FALSE(primary.answered(2, {.number = 1, .last = at(1, 11)}, now));
+  EXPECT_FALSE(primary.answered(9, {.number = 1, .last = at(1, 10)}, now));
+  EXPECT_TRUE(primary.answered(2, {.number = 1, .last = at(1, 10)}, now));
+  EXPECT_FALSE(primary.answered(2, {.number = 0, .last = at(1, 10)}, now));
+}
+
+TEST_F(PrimaryTest, ALogThatDoesNotLeadToItsOwnNeedsACopy) {
+  connect(2, {});
+  EXPECT_TRUE(primary.needs_copy(2)) << "the entries up to 10 are on disk only";
+  connect(3);
+  EXPECT_FALSE(primary.needs_copy(3));
+}
+
+TEST(Membership, ATakeOverWaitsForItsOwnPromises) {
+  const ReplicationTimes times;
+  ReplicaLog log;
+  Membership membership(log, replica("b", 2), 0, 1, times);
+  const auto first = *joined(*founded(kGroup, replica("a", 1), 1), replica("b", 2));
+  Nanos now = kStart;
+  membership.read({.configuration = first, .revision = 1}, now);
+  EXPECT_EQ(membership.primary_member()->name, "a");
+  for (const Nanos end = now + times.failure; now < end; now += 50 * kMs)
+    EXPECT_FALSE(membership.wanted(now));
+  now += 50 * kMs;
+  const auto change = membership.wanted(now);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->next.primary, "b");
+  EXPECT_TRUE(membership.wanted(now + kMs)) << "it is sent again";
+  membership.read({.configuration = change->next, .revision = 2}, now);
+  EXPECT_EQ(membership.role(), Membership::Role::kLeading);
+  EXPECT_FALSE(membership.acts(now));
+  EXPECT_FALSE(membership.acts(kStart + times.lease + 10 * kMs));
+  EXPECT_TRUE(membership.acts(kStart + times.lease + 11 * kMs));
+  membership.read({.configuration = first, .revision = 1}, now);
+  EXPECT_EQ(membership.role(), Membership::Role::kLeading) << "an old read says nothing";
+  const auto back = *taken_over(*joined(change->next, replica("a", 9)), replica("a", 9), 1);
+  membership.read({.configuration = back, .revision = 4}, now);
+  EXPECT_EQ(membership.role(), Membership::Role::kEnded);
+}
+
+TEST(Membership, AStandstillIsNoFailureOfThePrimary) {
+  const ReplicationTimes times;
+  ReplicaLog log;
+  Membership membership(log, replica("b", 2), 0, 1, times);
+  membership.read({.configuration = *joined(*founded(kGroup, replica("a", 1), 1), replica("b", 2)),
+                   .revision = 1},
+                  kStart);
+  EXPECT_FALSE(membership.wanted(kStart));
+  EXPECT_FALSE(membership.wanted(kStart + 10 * times.failure));
+}
+
+}  // namespace
+}  // namespace rkv::server

@@ -1,0 +1,288 @@
+#include "tests/sim/group/group_host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/bytes.h"
+
+namespace rkv::sim {
+
+namespace {
+
+using server::LogPosition;
+using server::Membership;
+
+constexpr std::uint64_t kGroup = 77;
+// Numbers of entries that a log keeps although all have synced them.
+constexpr std::size_t kKept = 20;
+
+server::EntryBytes bytes_of(const Write& write) {
+  auto bytes = std::make_shared<std::vector<std::byte>>(16);
+  store_le(bytes->data(), write.ordinal);
+  store_le(bytes->data() + 8, write.id);
+  return bytes;
+}
+
+Write write_of(const server::EntryBytes& bytes) {
+  return {.ordinal = load_le<std::uint64_t>(bytes->data()),
+          .id = load_le<std::uint64_t>(bytes->data() + 8)};
+}
+
+}  // namespace
+
+GroupHost::GroupHost(std::size_t number, rdma::sim::Scheduler& scheduler, Etcd& etcd,
+                     const GroupPlan& plan, Outside outside)
+    : number_(number),
+      scheduler_(scheduler),
+      plan_(plan),
+      outside_(std::move(outside)),
+      store_(etcd.connect(number)),
+      drift_ppm_(static_cast<std::int64_t>(scheduler.random().below(9'000)) - 4'500),
+      offset_(scheduler.up_to(1000 * kNanosPerSecond) + kNanosPerSecond) {}
+
+void GroupHost::start() {
+  epoch_ = scheduler_.random()() | 1U;
+  server::TermHistory history;
+  image_ = engine_;
+  for (const Stored& each : engine_)
+    history.extend(each.position);
+  log_ = std::make_unique<server::ReplicaLog>(history);
+  membership_ =
+      std::make_unique<Membership>(*log_,
+                                   server::Replica{.name = fmt::format("n{}", number_),
+                                                   .address = fmt::format("n{}:1", number_),
+                                                   .epoch = epoch_},
+                                   0, kGroup, server::ReplicationTimes{});
+  change_.reset();
+  inbox_.clear();
+  peers_.clear();
+  link_ = 0;
+  admits_ = false;
+  next_version_ = shown_mark_ = 0;
+  tick_ = 0;
+}
+
+void GroupHost::kill(bool loses_power) {
+  outside_.ended(number_);
+  membership_.reset();
+  log_.reset();
+  admits_ = false;
+  engine_.resize(loses_power ? engine_sync_ : engine_wal_);
+  engine_wal_ = engine_sync_ = engine_.size();
+}
+
+void GroupHost::replace_engine(const GroupHost& other) {
+  kill(false);
+  engine_ = other.engine_;
+  engine_.resize(other.engine_wal_);
+  engine_wal_ = engine_sync_ = engine_.size();
+  ++copies_;
+  start();
+}
+
+void GroupHost::receive(const Arrival& arrival) {
+  const Nanos now = local(scheduler_.now());
+  if (server::Primary* const primary = membership_->primary(); primary != nullptr) {
+    if (arrival.is_end) {
+      primary->disconnected(arrival.link);
+      std::erase(peers_, arrival.link);
+    } else if (arrival.hello) {
+      peers_.push_back(arrival.link);
+      if (primary->connected(arrival.link, *arrival.hello, now) !=
+          server::Primary::Admission::kAccepted)
+        outside_.close(arrival.link);
+    } else if (arrival.answer && !primary->answered(arrival.link, *arrival.answer, now)) {
+      outside_.close(arrival.link);
+    }
+    return;
+  }
+  if (arrival.hello) return outside_.close(arrival.link);  // not the primary
+  if (arrival.link != link_ || link_ == 0) return;
+  if (arrival.is_end) {
+    link_ = 0;
+    return;
+  }
+  if (!arrival.entries) return;
+  if (!membership_->backup().receive(*arrival.entries, now)) {
+    outside_.close(link_);
+    link_ = 0;
+    connect_again_at_ = scheduler_.now() + 50 * kNanosPerMs;
+    return;
+  }
+  // The log may have been cut.
+  while (!image_.empty() && image_.back().position > arrival.entries->previous)
+    image_.pop_back();
+  if (const auto& block = arrival.entries->block)
+    image_.push_back({.position = block->last, .write = write_of(block->bytes)});
+}
+
+// What the engine takes is at or below the mark.
+void GroupHost::apply() {
+  std::uint64_t mark = membership_->primary() != nullptr
+                           ? membership_->primary()->marks().replicated
+                           : membership_->backup().marks().replicated;
+  if (plan_.broken == BrokenRule::kDiskAboveMark) mark = log_->last().version;
+  // A cut that reaches into the engine happens in a broken run only.
+  while (!engine_.empty() && (engine_.size() > image_.size() ||
+                              engine_.back().position != image_[engine_.size() - 1].position))
+    engine_.pop_back();
+  // An engine is behind by what it has not got round to.
+  for (std::uint64_t most = scheduler_.random().below(3);
+       most != 0 && engine_.size() < image_.size() &&
+       image_[engine_.size()].position.version <= mark;
+       --most)
+    engine_.push_back(image_[engine_.size()]);
+  engine_wal_ = std::min(engine_wal_, engine_.size());
+  engine_sync_ = std::min(engine_sync_, engine_wal_);
+  if (scheduler_.chance(3)) engine_wal_ = engine_.size();
+  if (scheduler_.chance(10)) engine_sync_ = engine_wal_;
+  const auto version_at = [this](std::size_t count) {
+    return count == 0 ? 0 : engine_[count - 1].position.version;
+  };
+  const std::uint64_t wal = version_at(engine_wal_);
+  const std::uint64_t sync = version_at(engine_sync_);
+  if (membership_->primary() != nullptr)
+    membership_->primary()->on_disk(wal, sync);
+  else
+    membership_->backup().on_disk(wal, sync);
+  if (engine_sync_ > kKept) log_->release(engine_[engine_sync_ - kKept].position.version);
+}
+
+void GroupHost::follow() {
+  const server::Member* const primary = membership_->primary_member();
+  if (link_ == 0 && primary != nullptr && scheduler_.now() >= connect_again_at_) {
+    link_ = outside_.connect(number_, primary->name);
+    connect_again_at_ = scheduler_.now() + 100 * kNanosPerMs;
+    if (link_ != 0)
+      outside_.send(number_, link_, {.link = link_, .hello = membership_->backup().hello()});
+  }
+  if (link_ == 0) return;
+  auto answer = membership_->backup().answer(local(scheduler_.now()));
+  if (!answer) return;
+  if (plan_.broken == BrokenRule::kAnswersUnwritten) answer->wal = answer->last.version;
+  outside_.send(number_, link_, {.link = link_, .answer = answer});
+}
+
+// The order of rule T_AFTER_LOOK: the clock is read, then the lease is compared, then the line is
+// written. Time may pass in between.
+void GroupHost::tick() {
+  const server::Primary& primary = *membership_->primary();
+  const Nanos t = local(scheduler_.now());
+  if (primary.covers(t) || plan_.broken == BrokenRule::kTickIgnoresLease) tick_ = t;
+}
+
+void GroupHost::lead() {
+  server::Primary& primary = *membership_->primary();
+  primary.propose_time(static_cast<std::uint64_t>(scheduler_.now() / kNanosPerMs));
+  for (const std::uint64_t peer : std::vector(peers_)) {
+    while (auto entries = primary.next(peer, local(scheduler_.now())))
+      outside_.send(number_, peer, {.link = peer, .entries = std::move(entries)});
+    if (primary.needs_copy(peer)) outside_.copy_engine(number_, peer);
+  }
+  const bool acts =
+      membership_->acts(local(scheduler_.now())) || plan_.broken == BrokenRule::kActsAtOnce;
+  const bool has_engine = engine_.empty() ? primary.inherited() == 0
+                                          : engine_.back().position.version >= primary.inherited();
+  if (!admits_ && acts &&
+      ((primary.has_settled() && has_engine) || plan_.broken == BrokenRule::kAdmitsAtOnce)) {
+    admits_ = true;
+    inherited_ = primary.inherited();
+    next_version_ = std::max<std::uint64_t>(std::uint64_t{primary.configuration().term} << 32U,
+                                            log_->last().version) +
+                    8;
+  }
+  shown_mark_ = plan_.answers_from_memory() ? primary.marks().replicated : primary.marks().wal;
+  if (acts) tick();
+}
+
+void GroupHost::step() {
+  if (!lives() || is_paused()) return;
+  while (!inbox_.empty() && lives()) {
+    const Arrival arrival = std::move(inbox_.front());
+    inbox_.pop_front();
+    if (membership_->role() != Membership::Role::kStarting)
+      receive(arrival);
+    else if (arrival.hello)
+      outside_.close(arrival.link);
+  }
+  if (!lives()) return;
+  change_ = membership_->wanted(local(scheduler_.now()));
+  if (membership_->role() == Membership::Role::kEnded) {
+    kill(false);
+    return start();
+  }
+  if (membership_->role() == Membership::Role::kStarting) return;
+  if (membership_->primary() != nullptr && link_ != 0) {
+    outside_.close(link_);
+    link_ = 0;
+  }
+  apply();
+  membership_->primary() != nullptr ? lead() : follow();
+}
+
+void GroupHost::step_of_etcd() {
+  if (!lives() || is_paused()) return scheduler_.sleep(10 * kNanosPerMs);
+  const std::uint64_t epoch = epoch_;
+  // A process that is paused sees what it has read when it goes on.
+  const auto see = [&](const server::ConfigurationStore::Stored& stored) {
+    while (is_paused())
+      scheduler_.sleep(10 * kNanosPerMs);
+    if (lives() && epoch_ == epoch) membership_->read(stored, local(scheduler_.now()));
+  };
+  if (const auto change = change_) {
+    const auto revision =
+        store_->replace(change->revision, change->next, Deadline::after_ms(scheduler_, 300));
+    if (revision) return see({.configuration = change->next, .revision = *revision});
+    if (!lives() || epoch_ != epoch) return;
+  }
+  const auto read =
+      change_ || membership_->revision() == 0
+          ? store_->read(Deadline::after_ms(scheduler_, 200))
+          : store_->wait_for_other(membership_->revision(), Deadline::after_ms(scheduler_, 100));
+  if (read) see(*read);
+  scheduler_.sleep(5 * kNanosPerMs);
+}
+
+std::optional<std::uint64_t> GroupHost::write(std::uint64_t id) {
+  if (!serves() || is_paused() || membership_->primary() == nullptr) return std::nullopt;
+  const Write write{.ordinal = image_.empty() ? 1 : image_.back().write.ordinal + 1, .id = id};
+  const LogPosition position{.term = membership_->primary()->configuration().term,
+                             .version = next_version_};
+  next_version_ += 8;
+  log_->append(position, bytes_of(write));
+  image_.push_back({.position = position, .write = write});
+  membership_->primary()->update();
+  return position.version;
+}
+
+bool GroupHost::has_answered(std::uint64_t version, std::uint64_t epoch) const {
+  if (!lives() || epoch_ != epoch || is_paused()) return false;
+  if (plan_.broken == BrokenRule::kAnswersAtOnce) return true;
+  return version <= shown_mark_;
+}
+
+// A new primary's memory has what is in its engine, and the writes of its own term.
+Write GroupHost::newest_at(std::uint64_t version) const {
+  const auto newest_of = [version](const std::vector<Stored>& all) {
+    const auto behind = std::ranges::upper_bound(
+        all, version, {}, [](const Stored& each) { return each.position.version; });
+    return behind == all.begin() ? Stored{} : *std::prev(behind);
+  };
+  const Stored own = newest_of(image_);
+  return own.position.version > inherited_ ? own.write : newest_of(engine_).write;
+}
+
+std::optional<GroupHost::Seen> GroupHost::read(Nanos began) const {
+  if (!serves()) return std::nullopt;
+  const Nanos window = server::ReplicationTimes{}.window;
+  Seen seen{.newest = newest_at(plan_.broken == BrokenRule::kShowsAboveMark ? ~std::uint64_t{0}
+                                                                            : shown_mark_)};
+  seen.covers =
+      plan_.broken == BrokenRule::kNoTick || (tick_ != 0 && local(began) < tick_ + window);
+  return seen;
+}
+
+}  // namespace rkv::sim

@@ -1,0 +1,131 @@
+// GroupHost: one replica of a simulated group. The product's Membership, Backup and Primary, on a
+// clock that drifts, with an engine and a memory that clients READ also while the process is
+// paused.
+//
+// A key is enough: each entry is a write of it, and knows how many came before it in its log.
+//
+// Thread safety: none.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rdma/transport/sim/scheduler.h"
+#include "server/replication/membership.h"
+#include "tests/sim/etcd.h"
+#include "tests/sim/group/group_plan.h"
+
+namespace rkv::sim {
+
+struct Write {
+  std::uint64_t ordinal = 0;  // how many writes the log holds up to this one
+  std::uint64_t id = 0;       // of the client's write
+  friend bool operator==(const Write&, const Write&) = default;
+};
+
+// What arrives at a host.
+struct Arrival {
+  std::uint64_t link = 0;  // the connection's number
+  std::optional<server::Hello> hello{};
+  std::optional<server::Entries> entries{};
+  std::optional<server::Answer> answer{};
+  bool is_end = false;  // of the connection
+};
+
+class GroupHost {
+ public:
+  // What a host needs of the run.
+  struct Outside {
+    // Connects to the host of that name; returns the connection's number.
+    std::function<std::uint64_t(std::size_t from, const std::string& to)> connect;
+    std::function<void(std::size_t from, std::uint64_t link, Arrival)> send;
+    std::function<void(std::uint64_t link)> close;
+    std::function<void(std::size_t host)> ended;  // its process
+    // The engine of the host at the other end is replaced by this one's.
+    std::function<void(std::size_t from, std::uint64_t link)> copy_engine;
+  };
+  GroupHost(std::size_t number, rdma::sim::Scheduler& scheduler, Etcd& etcd, const GroupPlan& plan,
+            Outside outside);
+
+  // ---- faults
+  void start();  // a new process, from the engine
+  void kill(bool loses_power);
+  void pause(Nanos until) { paused_until_ = std::max(paused_until_, until); }
+  void replace_engine(const GroupHost& other);
+  bool lives() const { return membership_ != nullptr; }
+  bool is_paused() const { return paused_until_ > scheduler_.now(); }
+
+  // ---- the process; the fibers of the run call these
+  void step();          // receives, decides, sends
+  void step_of_etcd();  // blocks
+  void arrive(Arrival arrival) { inbox_.push_back(std::move(arrival)); }
+
+  // ---- clients
+  // Begins a write; returns its version; nothing: the host serves no writes.
+  std::optional<std::uint64_t> write(std::uint64_t id);
+  // Whether the write is answered: it is replicated, and in write-ahead logs.
+  bool has_answered(std::uint64_t version, std::uint64_t epoch) const;
+  // What a READ finds: the process lives, paused or not, and has clients.
+  struct Seen {
+    Write newest;
+    bool covers = false;  // a GET that began at `began`
+  };
+  std::optional<Seen> read(Nanos began) const;
+
+  std::uint64_t last_ordinal() const { return image_.empty() ? 0 : image_.back().write.ordinal; }
+
+  bool serves() const { return lives() && admits_; }
+  std::uint64_t epoch() const { return epoch_; }
+  std::size_t number() const { return number_; }
+  const server::Membership* membership() const { return membership_.get(); }
+  Nanos local(Nanos time) const { return time + (time / 1'000'000 * drift_ppm_) + offset_; }
+  std::uint64_t copies() const { return copies_; }
+
+ private:
+  struct Stored {
+    server::LogPosition position;
+    Write write;
+  };
+  void receive(const Arrival& arrival);
+  void follow();
+  void lead();
+  void apply();
+  void tick();
+  Write newest_at(std::uint64_t version) const;
+
+  const std::size_t number_;
+  rdma::sim::Scheduler& scheduler_;
+  const GroupPlan plan_;
+  const Outside outside_;
+  std::unique_ptr<server::ConfigurationStore> store_;
+  std::int64_t drift_ppm_;
+  Nanos offset_;
+  Nanos paused_until_ = 0;
+
+  std::vector<Stored> engine_;  // survives the process
+  std::size_t engine_wal_ = 0;  // how many survive the process
+  std::size_t engine_sync_ = 0;
+
+  // Of the process.
+  std::uint64_t epoch_ = 0;
+  std::unique_ptr<server::ReplicaLog> log_;
+  std::unique_ptr<server::Membership> membership_;
+  std::deque<Arrival> inbox_;
+  std::optional<server::Membership::Change> change_;  // for etcd
+  std::uint64_t link_ = 0;                            // of a backup, to the primary
+  Nanos connect_again_at_ = 0;
+  std::vector<std::uint64_t> peers_;  // of a primary
+  std::vector<Stored> image_;  // what the log holds, in memory; of a primary, what clients READ
+  bool admits_ = false;
+  std::uint64_t inherited_ = 0;  // what a primary began its term with
+  std::uint64_t next_version_ = 0;
+  std::uint64_t shown_mark_ = 0;
+  Nanos tick_ = 0;  // as written to the tick line; 0: none
+  std::uint64_t copies_ = 0;
+};
+
+}  // namespace rkv::sim

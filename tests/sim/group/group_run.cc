@@ -1,0 +1,281 @@
+// A run of a simulated group: hosts, links between them, an etcd, clients, and who disturbs them.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/sim/group/group_host.h"
+
+namespace rkv::sim {
+
+namespace {
+
+constexpr std::size_t kHosts = 3;
+constexpr Nanos kDisturbed = 30 * kNanosPerSecond;
+constexpr Nanos kHealed = 15 * kNanosPerSecond;
+constexpr Nanos kLongestCall = 3 * kNanosPerSecond;
+
+class Run {
+ public:
+  explicit Run(const GroupPlan& plan) : plan_(plan), scheduler_(plan.seed), etcd_(scheduler_) {
+    etcd_.faults().long_in = draw({0, 50, 10});
+    etcd_.faults().lost_in = draw({0, 50, 10});
+    etcd_.faults().compares_nothing = plan.broken == BrokenRule::kEtcdComparesNothing;
+    for (std::size_t i = 0; i < kHosts; ++i)
+      hosts_.push_back(std::make_unique<GroupHost>(i, scheduler_, etcd_, plan_, outside()));
+  }
+
+  GroupVerdict run() {
+    for (auto& host : hosts_) {
+      GroupHost* const one = host.get();
+      one->start();
+      spawn("host", [one, this] {
+        one->step();
+        scheduler_.sleep(kNanosPerMs + scheduler_.up_to(3 * kNanosPerMs));
+      });
+      spawn("etcd", [one] { one->step_of_etcd(); });
+    }
+    spawn("watch", [this] { watch(); });
+    spawn("writer", [this] { write(); });
+    spawn("reader", [this] { read(); });
+    spawn("faults", [this] { disturb(); });
+    scheduler_.spawn("end", [this] {
+      scheduler_.sleep(kDisturbed);
+      healed_ = true;
+      for (std::size_t host = 0; host < kHosts; ++host)
+        etcd_.set_reachable(host, true);
+      etcd_.faults() = {};
+      etcd_.faults().compares_nothing = plan_.broken == BrokenRule::kEtcdComparesNothing;
+      cut_.clear();
+      const std::uint64_t writes = verdict_.writes;
+      scheduler_.sleep(kHealed);
+      if (verdict_.writes == writes)
+        verdict_.stuck = "no write is answered after all faults are over";
+      if (etcd_.stored().configuration->in_sync_count() != kHosts)
+        verdict_.stuck = "a replica is not in sync long after all faults are over";
+      over_ = true;
+    });
+    if (scheduler_.run(100'000'000, 2 * (kDisturbed + kHealed)))
+      verdict_.stuck = "the run does not end";
+    for (const auto& host : hosts_) {
+      verdict_.copies += host->copies();
+      if (host->lives()) host->kill(false);
+    }
+    verdict_.trace = scheduler_.trace_hash() ^ scheduler_.events();
+    return verdict_;
+  }
+
+ private:
+  struct Link {
+    std::size_t ends[2];  // the one that has connected, and the other
+    std::uint64_t epochs[2];
+    Nanos arrives[2] = {0, 0};  // the last message to each end
+    bool is_open = true;
+  };
+
+  std::uint64_t draw(std::vector<std::uint64_t> from) {
+    return from[scheduler_.random().below(from.size())];
+  }
+  void complain(const char* what) {
+    if (verdict_.wrong == nullptr) verdict_.wrong = what;
+  }
+  void spawn(const char* name, std::function<void()> step) {
+    scheduler_.spawn(name, [this, step = std::move(step)] {
+      while (!over_)
+        step();
+    });
+  }
+
+  // ---- links
+
+  bool is_cut(std::size_t a, std::size_t b) const {
+    return cut_.contains({std::min(a, b), std::max(a, b)});
+  }
+
+  GroupHost::Outside outside() {
+    return {
+        .connect = [this](std::size_t from, const std::string& to) { return connect(from, to); },
+        .send = [this](std::size_t from, std::uint64_t link,
+                       Arrival arrival) { send(from, link, std::move(arrival)); },
+        .close = [this](std::uint64_t link) { break_link(link); },
+        .ended = [this](std::size_t host) { break_links_of(host); },
+        .copy_engine = [this](std::size_t from, std::uint64_t link) { copy(from, link); }};
+  }
+
+  std::uint64_t connect(std::size_t from, const std::string& to) {
+    const std::size_t other = static_cast<std::size_t>(to.back() - '0');
+    if (other == from || is_cut(from, other) || !hosts_[other]->lives()) return 0;
+    links_[++last_link_] = {.ends = {from, other},
+                            .epochs = {hosts_[from]->epoch(), hosts_[other]->epoch()}};
+    return last_link_;
+  }
+
+  // The host there, if it is still the process of this link.
+  GroupHost* at_end(std::uint64_t number, int end) const {
+    const Link& link = links_.at(number);
+    GroupHost& host = *hosts_[link.ends[end]];
+    return host.lives() && host.epoch() == link.epochs[end] ? &host : nullptr;
+  }
+
+  // Both ends hear of it, at some time.
+  void break_link(std::uint64_t number) {
+    Link& link = links_.at(number);
+    if (!link.is_open) return;
+    link.is_open = false;
+    for (const int end : {0, 1})
+      scheduler_.at(scheduler_.now() + scheduler_.up_to(300 * kNanosPerMs), [this, number, end] {
+        if (GroupHost* const host = at_end(number, end))
+          host->arrive({.link = number, .is_end = true});
+      });
+  }
+
+  void break_links_of(std::size_t host) {
+    for (const auto& [number, link] : links_)
+      if (link.is_open && (link.ends[0] == host || link.ends[1] == host)) break_link(number);
+  }
+
+  void send(std::size_t from, std::uint64_t number, Arrival arrival) {
+    Link& link = links_.at(number);
+    const int end = link.ends[0] == from ? 1 : 0;
+    const Nanos way = scheduler_.chance(50) ? scheduler_.up_to(300 * kNanosPerMs)
+                                            : scheduler_.up_to(3 * kNanosPerMs);
+    link.arrives[end] = std::max(link.arrives[end] + 1, scheduler_.now() + way);
+    scheduler_.at(link.arrives[end], [this, number, end, arrival = std::move(arrival)] {
+      const Link& used = links_.at(number);
+      if (!used.is_open) return;
+      if (is_cut(used.ends[0], used.ends[1])) return break_link(number);
+      if (GroupHost* const host = at_end(number, end)) host->arrive(arrival);
+    });
+  }
+
+  void copy(std::size_t from, std::uint64_t number) {
+    if (!copying_.insert(number).second) return;
+    const Link link = links_.at(number);
+    scheduler_.at(scheduler_.now() + scheduler_.up_to(kNanosPerSecond), [this, from, number, link] {
+      GroupHost& target = *hosts_[link.ends[0]];
+      GroupHost& source = *hosts_[from];
+      if (!source.lives() || source.epoch() != link.epochs[1]) return;
+      if (!target.lives() || target.epoch() != link.epochs[0]) return;
+      if (target.membership()->is_in_sync() && source.membership()->is_in_sync() &&
+          is_in_set(target))
+        complain("a replica that is in sync is emptied");
+      break_link(number);
+      target.replace_engine(source);
+    });
+  }
+
+  bool is_in_set(const GroupHost& host) const {
+    const auto& stored = etcd_.stored().configuration;
+    return stored && std::ranges::any_of(stored->members, [&](const server::Member& member) {
+             return member.epoch == host.epoch();
+           });
+  }
+
+  // ---- clients
+
+  // What was answered, or READ by a GET that was believed, is the only write at its place, and
+  // stays.
+  void observe(const Write& write, std::uint64_t least) {
+    if (write.ordinal < least) return complain("a GET answers what was replaced before it began");
+    if (write.ordinal == 0) return;
+    const auto [at, is_new] = answered_.emplace(write.ordinal, write.id);
+    if (!is_new && at->second != write.id) complain("two answers exclude each other");
+    settled_ = std::max(settled_, write.ordinal);
+  }
+
+  void write() {
+    scheduler_.sleep(scheduler_.up_to(30 * kNanosPerMs));
+    GroupHost& host = *hosts_[scheduler_.random().below(kHosts)];
+    const std::uint64_t id = ++last_id_;
+    const auto version = host.write(id);
+    if (!version) return;
+    const std::uint64_t epoch = host.epoch();
+    const std::uint64_t ordinal = host.last_ordinal();
+    for (const Nanos until = scheduler_.now() + kLongestCall; scheduler_.now() < until;) {
+      if (host.has_answered(*version, epoch)) {
+        ++verdict_.writes;
+        return observe({.ordinal = ordinal, .id = id}, 0);
+      }
+      scheduler_.sleep(kNanosPerMs);
+      if (scheduler_.chance(100)) return;  // goes elsewhere
+    }
+  }
+
+  void read() {
+    scheduler_.sleep(scheduler_.up_to(5 * kNanosPerMs));
+    const Nanos began = scheduler_.now();
+    const std::uint64_t least = settled_;
+    if (scheduler_.chance(4)) scheduler_.sleep(scheduler_.up_to(50 * kNanosPerMs));
+    const auto seen = hosts_[scheduler_.random().below(kHosts)]->read(began);
+    if (!seen || !seen->covers) return;
+    ++verdict_.gets;
+    observe(seen->newest, least);
+  }
+
+  // ---- faults
+
+  void disturb() {
+    if (healed_) return scheduler_.sleep(kNanosPerSecond);
+    scheduler_.sleep(scheduler_.up_to(2 * kNanosPerSecond));
+    const std::size_t one = scheduler_.random().below(kHosts);
+    const std::size_t other = (one + 1 + scheduler_.random().below(kHosts - 1)) % kHosts;
+    const Nanos time = scheduler_.up_to(3 * kNanosPerSecond);
+    GroupHost& host = *hosts_[one];
+    switch (scheduler_.random().below(5)) {
+      case 0:
+      case 1:
+        return host.pause(scheduler_.now() + time);
+      case 2: {
+        if (!host.lives() || plan_.answers_from_memory()) return;
+        host.kill(false);
+        return scheduler_.at(scheduler_.now() + time, [&host] {
+          if (!host.lives()) host.start();
+        });
+      }
+      case 3: {
+        const std::pair pair{std::min(one, other), std::max(one, other)};
+        cut_.insert(pair);
+        return scheduler_.at(scheduler_.now() + time, [this, pair] { cut_.erase(pair); });
+      }
+      default:
+        etcd_.set_reachable(one, false);
+        scheduler_.at(scheduler_.now() + time, [this, one] { etcd_.set_reachable(one, true); });
+    }
+  }
+
+  void watch() {
+    scheduler_.sleep(5 * kNanosPerMs);
+    const auto& stored = etcd_.stored().configuration;
+    if (!stored) return;
+    if (stored->term != term_) {
+      term_ = stored->term;
+      ++verdict_.terms;
+    }
+    if (stored->in_sync_count() > in_sync_) ++verdict_.joins;
+    in_sync_ = stored->in_sync_count();
+  }
+
+  const GroupPlan plan_;
+  rdma::sim::Scheduler scheduler_;
+  Etcd etcd_;
+  std::map<std::uint64_t, Link> links_;
+  std::uint64_t last_link_ = 0;
+  std::set<std::uint64_t> copying_;  // links
+  std::set<std::pair<std::size_t, std::size_t>> cut_;
+  std::vector<std::unique_ptr<GroupHost>> hosts_;
+  std::map<std::uint64_t, std::uint64_t> answered_;  // by ordinal: the write's id
+  std::uint64_t settled_ = 0;
+  std::uint64_t last_id_ = 0;
+  std::uint32_t term_ = 0;
+  std::size_t in_sync_ = 0;
+  bool healed_ = false;
+  bool over_ = false;
+  GroupVerdict verdict_;
+};
+
+}  // namespace
+
+GroupVerdict run_group(const GroupPlan& plan) {
+  return Run(plan).run();
+}
+
+}  // namespace rkv::sim
