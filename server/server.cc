@@ -485,8 +485,10 @@ std::optional<Failure> Server::begin_serving() {
 }
 
 // Called once before the applier runs, then only on the applier's thread.
+// Clients READ these marks to learn what a fail-over keeps, so they are the group's.
 void Server::publish_marks() {
-  memory_->set_marks(Version::of(boot_, log_->wal_mark()), Version::of(boot_, log_->sync_mark()));
+  const std::uint64_t sync = log_->group_sync_mark();  // first: it never passes the other
+  memory_->set_marks(Version::of(boot_, log_->group_wal_mark()), Version::of(boot_, sync));
 }
 
 void Server::follow_wall_clock() {

@@ -7,7 +7,8 @@ namespace rkv::server {
 
 LogFacts Server::log_facts() const {
   const Applier::Counts disk = applier_ ? applier_->counts() : Applier::Counts{};
-  // Read in this order, so that each mark is at or below the next.
+  // This server's own marks: they tell how far its own disk is behind. Read in this order, so that
+  // each mark is at or below the next.
   const std::uint64_t sync_mark = log_->sync_mark();
   const std::uint64_t wal_mark = log_->wal_mark();
   const DiskState state = log_->disk_state();

@@ -43,7 +43,7 @@ struct DiskReads {
   }
   // Whether the database was not reopened since begin().
   bool still_holds(const AsOf& as_of) const { return reopened() == as_of.reopened; }
-  // The highest sequence that is in the database.
+  // The highest sequence that is in this server's database.
   std::uint64_t written() const { return log.failed() ? log.sync_mark() : log.wal_mark(); }
 };
 

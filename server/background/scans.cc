@@ -86,6 +86,8 @@ Status Scans::make(ScanTask& page) {
 }
 
 Status Scans::await_applied(std::uint64_t through) {
+  // The scan reads this server's database. In a replicated log nothing above the replicated mark is
+  // there (CLOG-6), so a page shows nothing that a fail-over takes back.
   const auto applied = [&] { return parts_.log.wal_mark() >= through; };
   if (!applied()) parts_.request_write(through);
   const MutexLock lock(mutex_);

@@ -57,10 +57,12 @@ Status Applier::stop() {
   } else {
     drain();
   }
-  if (log_.sync_mark() >= log_.last_begun()) return {};
+  // What a group's other replicas do not have yet was not answered, and the next primary decides
+  // about it. So it is not lost here.
+  if (log_.sync_mark() >= log_.last_for_disk()) return {};
   log_error(EventName("writes_lost"),
             "{} bytes of accepted writes could not be saved: the disk has failed",
-            (log_.last_begun() - log_.sync_mark()) * 8);
+            (log_.last_for_disk() - log_.sync_mark()) * 8);
   return rkv::fail(Code::kIo, "accepted writes could not be saved: the disk has failed");
 }
 
@@ -74,8 +76,8 @@ void Applier::run() {
 
 void Applier::drain() {
   const Deadline deadline = Deadline::after_ms(clock_, options_.stop_timeout_ms);
-  request_sync(log_.last_begun());
-  while (log_.sync_mark() < log_.last_begun() && !deadline.passed()) {
+  request_sync(log_.last_for_disk());
+  while (log_.sync_mark() < log_.last_for_disk() && !deadline.passed()) {
     if (!step()) sleep();
   }
 }
@@ -234,7 +236,7 @@ void Applier::fail(const char* what, const Error& error) {
 
 void Applier::retry() {
   const bool damaged = log_.disk_state() == DiskState::kDamaged;
-  if (damage_is_certain_ && log_.sync_mark() >= log_.last_begun()) {
+  if (damage_is_certain_ && log_.sync_mark() >= log_.last_for_disk()) {
     retry_at_ = clock_.now() + options_.retry_ms_max * kNanosPerMs;
     return;
   }

@@ -1,17 +1,14 @@
 #include "server/persistence/commit_log.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <ctime>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "common/check.h"
 #include "server/persistence/double_mapping.h"
+#include "server/persistence/sleeper.h"
 
 namespace rkv::server {
 
@@ -43,18 +40,8 @@ std::uint64_t encode_shape(CommitLog::Kind kind, std::size_t key_length, std::si
          (std::uint64_t{value_length} << 16) | (lines << 41);
 }
 
-// State of the applier; a futex word.
-enum Applier : std::uint32_t { kAwake = 0, kAwaitsEntries = 1, kNaps = 2 };
-
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::int64_t us) {
-  const timespec timeout{.tv_sec = us / 1'000'000, .tv_nsec = us % 1'000'000 * 1000};
-  // Spurious wake-ups are harmless: the callers check their condition again.
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &timeout, nullptr, 0);
-}
-void futex_wake(std::atomic<std::uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-}
-static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
+// The replicated mark of a log that is not replicated.
+constexpr std::uint64_t kAboveAll = std::numeric_limits<std::uint64_t>::max();
 
 }  // namespace
 
@@ -88,7 +75,21 @@ struct CommitLog::Ring {
   std::atomic<std::uint64_t>& stamp(std::uint64_t position) const {
     return stamps[(position & (capacity_words - 1)) / kLineWords];
   }
-  bool ready(std::memory_order order) const { return stamp(next).load(order) == next + 1; }
+  bool finished(std::uint64_t position, std::memory_order order) const {
+    return stamp(position).load(order) == position + 1;
+  }
+  // Whether the applier may have the next entry. The mark comes first: in a replicated log it says
+  // that the entry is finished, and the load of the stamp is then certain to see it.
+  bool ready(std::memory_order order) const {
+    return next < replicated_mark.load(order) && finished(next, order);
+  }
+  // Reads a finished entry. Returns the address of its attachment, if it has one, and the position
+  // behind it.
+  struct Read {
+    std::byte* attachment;
+    std::uint64_t end;
+  };
+  Read read(std::uint64_t position, Entry* entry) const;
 
   DoubleMapping memory;
   std::unique_ptr<std::atomic<std::uint64_t>[]> stamps;
@@ -98,6 +99,9 @@ struct CommitLog::Ring {
   alignas(64) std::atomic<std::uint64_t> used_words{0};  // reserved, or begun and not yet freed
   alignas(64) std::atomic<std::uint64_t> head{0};        // position of the next entry
 
+  // Used by the replicator only.
+  alignas(64) std::uint64_t unread = 0;  // position of the next entry that it reads
+
   // Used by the applier only.
   alignas(64) std::uint64_t next = 0;  // position of the next entry to consume
   std::uint64_t freed = 0;             // all entries before this position have been freed
@@ -105,12 +109,18 @@ struct CommitLog::Ring {
   std::uint64_t attached_words = 0;    // sum of their words
 
   // Read by appends, rarely written.
-  alignas(64) std::atomic<std::uint32_t> applier{kAwake};
-  std::atomic<bool> interrupted{false};
+  // The consumer that an entry is ready for when it is finished: the replicator in a replicated
+  // log, otherwise the applier. So finish() does the same in both.
+  alignas(64) Sleeper first;
   std::atomic<DiskState> disk{DiskState::kOk};
   std::atomic<std::uint64_t> refused{0};  // kBusy answers, which are rare
-  alignas(64) std::atomic<std::uint64_t> wal_mark{0};
+  alignas(64) Sleeper second;  // the applier of a replicated log: the mark's moves wake it
+  std::atomic<std::uint64_t> wal_mark{0};
   std::atomic<std::uint64_t> sync_mark{0};
+  // Read by whatever answers clients.
+  alignas(64) std::atomic<std::uint64_t> group_wal_mark{0};
+  std::atomic<std::uint64_t> group_sync_mark{0};
+  std::atomic<std::uint64_t> replicated_mark{kAboveAll};
 };
 
 // Frees the attachments of entries still in the queue.
@@ -118,7 +128,7 @@ CommitLog::Ring::~Ring() {
   if (capacity_words == 0) return;
   for (const Attached& one : attached)
     Attachment(one.bytes).reset();
-  for (; ready(std::memory_order_acquire);) {
+  while (finished(next, std::memory_order_acquire)) {
     const std::byte* const entry = at(next);
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
     Attachment(reinterpret_cast<std::byte*>(load_le<std::uint64_t>(entry + 24))).reset();
@@ -126,23 +136,26 @@ CommitLog::Ring::~Ring() {
   }
 }
 
-CommitLog::CommitLog(std::unique_ptr<Ring> ring) : ring_(std::move(ring)) {}
+CommitLog::CommitLog(std::unique_ptr<Ring> ring, Group group)
+    : group_(group), ring_(std::move(ring)) {
+  if (is_replicated()) ring_->replicated_mark.store(0, std::memory_order_relaxed);
+}
 CommitLog::~CommitLog() = default;
 
-Result<std::unique_ptr<CommitLog>> CommitLog::create(std::size_t capacity_bytes) {
+Result<std::unique_ptr<CommitLog>> CommitLog::create(std::size_t capacity_bytes, Group group) {
   if (capacity_bytes > kMaxCapacityBytes) {
     return fail(Code::kInvalidArgument, "the commit log cannot be larger than 64 GiB");
   }
   const std::size_t bytes = std::bit_ceil(std::max(capacity_bytes, kMinCapacityBytes));
   RKV_ASSIGN_OR_RETURN(DoubleMapping memory, DoubleMapping::create(bytes));
   return std::unique_ptr<CommitLog>(
-      new CommitLog(std::make_unique<Ring>(std::move(memory), bytes)));
+      new CommitLog(std::make_unique<Ring>(std::move(memory), bytes), group));
 }
 
 std::unique_ptr<CommitLog> CommitLog::create_volatile(std::uint64_t first) {
   auto ring = std::make_unique<Ring>();
   ring->head.store(first, std::memory_order_relaxed);
-  return std::unique_ptr<CommitLog>(new CommitLog(std::move(ring)));
+  return std::unique_ptr<CommitLog>(new CommitLog(std::move(ring), Group::kNone));
 }
 
 Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
@@ -167,7 +180,9 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
     if (used + wanted > ring.capacity_words) [[unlikely]] {
       ring.refused.fetch_add(1, std::memory_order_relaxed);
       interrupt();  // the applier sees refused() grow and syncs, which frees space
-      return fail(Code::kBusy, "the server's disk cannot keep up: retry later");
+      return fail(Code::kBusy, is_replicated()
+                                   ? "the disks of the server's group cannot keep up: retry later"
+                                   : "the server's disk cannot keep up: retry later");
     }
     // Acquire: see begin().
   } while (!ring.used_words.compare_exchange_weak(used, used + wanted, std::memory_order_acq_rel,
@@ -217,39 +232,39 @@ void CommitLog::finish(Ticket ticket, Kind kind, const RecordFields& record,
   std::byte* const body = entry + kEntryHeaderBytes;
   if (!key.empty()) std::memcpy(body, key.data(), key.size());
   if (!value.empty() && !attached) std::memcpy(body + key.size(), value.data(), value.size());
-  // seq_cst, paired with the load below and with the mirror image in wait_for_entries(): either the
-  // applier sees this stamp before it sleeps, or this thread sees that the applier sleeps. (The
-  // store also releases the bytes above.)
+  // seq_cst: see wake_for_entry(). The store also releases the bytes above.
   ring.stamp(position).store(ticket.sequence, std::memory_order_seq_cst);
-  if (ring.applier.load(std::memory_order_seq_cst) == kAwaitsEntries) [[unlikely]] {
-    // The exchange lets only one of several writers pay for the system call.
-    std::uint32_t expected = kAwaitsEntries;
-    if (ring.applier.compare_exchange_strong(expected, kAwake)) futex_wake(ring.applier);
-  }
+  ring.first.wake_for_entry();
+}
+
+CommitLog::Ring::Read CommitLog::Ring::read(std::uint64_t position, Entry* entry) const {
+  const std::byte* const from = at(position);
+  const auto shape = load_le<std::uint64_t>(from + 16);
+  const std::size_t key_length = (shape >> 4) & 0xFFFU;
+  const std::size_t value_length = (shape >> 16) & 0x1FFFFFFU;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): finish() put it there
+  auto* const attachment = reinterpret_cast<std::byte*>(load_le<std::uint64_t>(from + 24));
+  const std::byte* const value =
+      attachment != nullptr ? attachment : from + kEntryHeaderBytes + key_length;
+  *entry = Entry{.sequence = position + 1,
+                 .kind = static_cast<Kind>(shape & 0xFU),
+                 .record = {.version = {load_le<std::uint64_t>(from)},
+                            .key = {from + kEntryHeaderBytes, key_length},
+                            .value = {value, value_length}}};
+  set_record_traits(entry->record, load_le<std::uint64_t>(from + 8));
+  return {.attachment = attachment, .end = position + (shape >> 41) * kLineWords};
 }
 
 bool CommitLog::consume(Entry* entry) {
   Ring& ring = *ring_;
   if (ring.capacity_words == 0 || !ring.ready(std::memory_order_acquire)) return false;
-  const std::byte* const at = ring.at(ring.next);
-  const auto shape = load_le<std::uint64_t>(at + 16);
-  const std::size_t key_length = (shape >> 4) & 0xFFFU;
-  const std::size_t value_length = (shape >> 16) & 0x1FFFFFFU;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): finish() put it there
-  auto* const attachment = reinterpret_cast<std::byte*>(load_le<std::uint64_t>(at + 24));
-  const std::byte* const value =
-      attachment != nullptr ? attachment : at + kEntryHeaderBytes + key_length;
-  if (attachment != nullptr) {
-    ring.attached.push_back({.bytes = attachment, .words = round_up(value_length, 8) / 8});
+  const Ring::Read read = ring.read(ring.next, entry);
+  if (read.attachment != nullptr) {
+    ring.attached.push_back(
+        {.bytes = read.attachment, .words = round_up(entry->record.value.size(), 8) / 8});
     ring.attached_words += ring.attached.back().words;
   }
-  *entry = Entry{.sequence = ring.next + 1,
-                 .kind = static_cast<Kind>(shape & 0xFU),
-                 .record = {.version = {load_le<std::uint64_t>(at)},
-                            .key = {at + kEntryHeaderBytes, key_length},
-                            .value = {value, value_length}}};
-  set_record_traits(entry->record, load_le<std::uint64_t>(at + 8));
-  ring.next += (shape >> 41) * kLineWords;
+  ring.next = read.end;
   return true;
 }
 
@@ -282,32 +297,48 @@ std::uint64_t CommitLog::bytes_consumed() const {
 
 void CommitLog::wait_for_entries(int ms) {
   Ring& ring = *ring_;
-  const bool counts = ring.capacity_words != 0;
-  ring.applier.store(kAwaitsEntries, std::memory_order_seq_cst);
-  const bool ready = counts && ring.ready(std::memory_order_seq_cst);
-  if (!ready && !ring.interrupted.load(std::memory_order_seq_cst)) {
-    futex_wait(ring.applier, kAwaitsEntries, std::int64_t{ms} * 1000);
-  }
-  ring.applier.store(kAwake, std::memory_order_relaxed);
-  ring.interrupted.exchange(false, std::memory_order_acquire);
+  Sleeper& applier = is_replicated() ? ring.second : ring.first;
+  applier.wait_for_entry(
+      [&] { return ring.capacity_words != 0 && ring.ready(std::memory_order_seq_cst); },
+      std::int64_t{ms} * 1000);
 }
 
 void CommitLog::nap(int us) {
-  Ring& ring = *ring_;
-  ring.applier.store(kNaps, std::memory_order_seq_cst);
-  if (!ring.interrupted.load(std::memory_order_seq_cst)) futex_wait(ring.applier, kNaps, us);
-  ring.applier.store(kAwake, std::memory_order_relaxed);
-  ring.interrupted.exchange(false, std::memory_order_acquire);
+  (is_replicated() ? ring_->second : ring_->first).nap(us);
 }
 
 void CommitLog::interrupt() {
+  (is_replicated() ? ring_->second : ring_->first).interrupt();
+}
+
+bool CommitLog::read_next(Entry* entry) {
   Ring& ring = *ring_;
-  ring.interrupted.store(true, std::memory_order_seq_cst);
-  if (ring.applier.exchange(kAwake, std::memory_order_seq_cst) != kAwake) futex_wake(ring.applier);
+  if (!ring.finished(ring.unread, std::memory_order_acquire)) return false;
+  ring.unread = ring.read(ring.unread, entry).end;
+  return true;
+}
+
+std::uint64_t CommitLog::read_through() const {
+  return ring_->unread;
+}
+
+void CommitLog::wait_for_unread(int ms) {
+  Ring& ring = *ring_;
+  ring.first.wait_for_entry([&] { return ring.finished(ring.unread, std::memory_order_seq_cst); },
+                            std::int64_t{ms} * 1000);
+}
+
+void CommitLog::interrupt_reader() {
+  ring_->first.interrupt();
 }
 
 std::uint64_t CommitLog::last_begun() const {
   return ring_->head.load(std::memory_order_acquire);
+}
+
+std::uint64_t CommitLog::last_for_disk() const {
+  const std::uint64_t mark = replicated_mark();  // first: last_begun() must not be older
+  return std::min(mark, last_begun());
 }
 
 std::uint64_t CommitLog::wal_mark() const {
@@ -318,13 +349,47 @@ std::uint64_t CommitLog::sync_mark() const {
   return ring_->sync_mark.load(std::memory_order_acquire);
 }
 
-// Only the applier stores the marks, so a check before the store keeps them monotonic.
+std::uint64_t CommitLog::group_wal_mark() const {
+  return ring_->group_wal_mark.load(std::memory_order_acquire);
+}
+
+std::uint64_t CommitLog::group_sync_mark() const {
+  return ring_->group_sync_mark.load(std::memory_order_acquire);
+}
+
+std::uint64_t CommitLog::replicated_mark() const {
+  return ring_->replicated_mark.load(std::memory_order_acquire);
+}
+
+namespace {
+// Only one thread stores a mark, so a check before the store keeps it monotonic.
+void raise(std::atomic<std::uint64_t>& mark, std::uint64_t sequence) {
+  if (sequence > mark.load(std::memory_order_relaxed))
+    mark.store(sequence, std::memory_order_release);
+}
+}  // namespace
+
 void CommitLog::set_wal_mark(std::uint64_t sequence) {
-  if (sequence > wal_mark()) ring_->wal_mark.store(sequence, std::memory_order_release);
+  raise(ring_->wal_mark, sequence);
+  if (!is_replicated()) raise(ring_->group_wal_mark, sequence);
 }
 
 void CommitLog::set_sync_mark(std::uint64_t sequence) {
-  if (sequence > sync_mark()) ring_->sync_mark.store(sequence, std::memory_order_release);
+  raise(ring_->sync_mark, sequence);
+  if (!is_replicated()) raise(ring_->group_sync_mark, sequence);
+}
+
+void CommitLog::set_replicated_mark(std::uint64_t sequence) {
+  RKV_CHECK(is_replicated() && sequence <= ring_->unread, "CLOG-7");
+  if (sequence <= replicated_mark()) return;
+  ring_->replicated_mark.store(sequence, std::memory_order_seq_cst);  // see wake_for_entry()
+  ring_->second.wake_for_entry();
+}
+
+void CommitLog::set_group_marks(std::uint64_t wal, std::uint64_t sync) {
+  RKV_CHECK(is_replicated() && sync <= wal && wal <= replicated_mark(), "CLOG-8");
+  raise(ring_->group_wal_mark, wal);  // first, so that the other never passes it
+  raise(ring_->group_sync_mark, sync);
 }
 
 void CommitLog::set_disk_state(DiskState state) {

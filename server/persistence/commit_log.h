@@ -17,6 +17,10 @@
 // *attachment*: the log's own copy, made before begin() and so outside every lock. The bytes of an
 // attachment count like bytes of the ring.
 //
+// The log of a server in a group is *replicated*. A second thread, the replicator, reads each entry
+// first (ReplicationReader) and sends it to the group's other replicas. It sets the replicated
+// mark when all in-sync replicas have the entry in memory, and only then does the applier get it.
+//
 // Invariants:
 //  CLOG-1  Space is reserved before anything is published: begin() never waits and never fails.
 //  CLOG-2  Entries are consumed in sequence order, each once (except after rewind()). An entry is
@@ -27,9 +31,20 @@
 //  CLOG-5  Marks are upper bounds between entries: a mark m means that every entry whose sequence
 //      is at or below m is applied. last_begun() and consumed() are bounds of the same kind. All
 //      four can be compared with each other and with any sequence.
+//  CLOG-6  In a replicated log consume() returns no entry above the replicated mark. So no database
+//      has what a fail-over may take back, and advance() frees nothing that the replicator still
+//      reads.
+//  CLOG-7  The replicated mark never falls, and is never above what the replicator has read.
+//  CLOG-8  group_sync_mark() <= group_wal_mark() <= replicated_mark(), if they are read in this
+//      order. Without a group the first two follow sync_mark() and wal_mark().
 //
-// Thread safety: consume, advance, rewind, consumed, bytes_consumed, wait_for_entries, nap and the
-// setters: the applier only. All others: any thread.
+// Which mark to use: wal_mark() and sync_mark() say what *this* server's database has, so they
+// decide about reads from it, eviction and scans. group_wal_mark() and group_sync_mark() say what
+// all in-sync replicas have, so they decide about answers to clients and what clients READ.
+//
+// Thread safety: consume, advance, rewind, consumed, bytes_consumed, wait_for_entries, nap,
+// set_wal_mark, set_sync_mark and set_disk_state: the applier only. set_replicated_mark and
+// set_group_marks: the replicator only. All others: any thread.
 #pragma once
 
 #include <atomic>
@@ -46,6 +61,8 @@ namespace rkv::server {
 class CommitLog {
  public:
   enum class Kind : std::uint8_t { kPut = 1, kRemove = 2 };
+  // Whether a replicator reads the log before the applier.
+  enum class Group : std::uint8_t { kNone, kReplicated };
 
   struct Entry {  // spans point into the ring or an attachment, and are valid until advance()
     std::uint64_t sequence = 0;
@@ -76,9 +93,10 @@ class CommitLog {
   // take another eighth of the capacity. All memory is allocated now, so that nothing can fail
   // later. kInvalidArgument: above kMaxCapacityBytes. kOutOfMemory: the system does not have that
   // much memory.
-  static Result<std::unique_ptr<CommitLog>> create(std::size_t capacity_bytes);
+  static Result<std::unique_ptr<CommitLog>> create(std::size_t capacity_bytes,
+                                                   Group group = Group::kNone);
   // Creates a log that only assigns sequences, above `first`, for a server without a data
-  // directory. Nothing is consumed, space is not counted, and the marks stay 0.
+  // directory. Nothing is consumed, space is not counted, and the applier's marks stay 0.
   static std::unique_ptr<CommitLog> create_volatile(std::uint64_t first = 0);
   ~CommitLog();
   CommitLog(const CommitLog&) = delete;
@@ -117,12 +135,30 @@ class CommitLog {
 
   // Upper bound of all sequences assigned so far: every acknowledged write is at or below it.
   std::uint64_t last_begun() const;
-  // Monotonic, set by the applier. Every write at or below wal_mark is in the write-ahead log
-  // (handed to the operating system). Every write at or below sync_mark is synced to the disk.
+  // Upper bound of what the applier may get: last_begun(), in a replicated log at most the
+  // replicated mark. Nothing above it has been answered at the levels `wal` and `sync`.
+  std::uint64_t last_for_disk() const;
+  // Monotonic, set by the applier. Every write at or below wal_mark is in this server's write-ahead
+  // log (handed to the operating system). Every write at or below sync_mark is synced to its disk.
   std::uint64_t wal_mark() const;
   std::uint64_t sync_mark() const;
   void set_wal_mark(std::uint64_t sequence);
   void set_sync_mark(std::uint64_t sequence);
+
+  // Whether the log is replicated. It never changes.
+  bool is_replicated() const { return group_ == Group::kReplicated; }
+  // Every write at or below this is in the memory of all in-sync replicas. Without a group there is
+  // nothing to wait for: it is above every sequence.
+  std::uint64_t replicated_mark() const;
+  // Every write at or below these is in the write-ahead log, or on the disk, of all in-sync
+  // replicas.
+  std::uint64_t group_wal_mark() const;
+  std::uint64_t group_sync_mark() const;
+  // Does nothing if it is below the mark. Wakes the applier. REQUIRES: is_replicated(), CLOG-7.
+  void set_replicated_mark(std::uint64_t sequence);
+  // Neither falls. REQUIRES: is_replicated(), sync <= wal <= replicated_mark().
+  void set_group_marks(std::uint64_t wal, std::uint64_t sync);
+
   // While the state is not kOk, writes are refused with kIo (refusal_of()).
   void set_disk_state(DiskState state);
   DiskState disk_state() const;
@@ -134,8 +170,16 @@ class CommitLog {
   std::uint64_t refused() const;  // reservations answered kBusy, since the start
 
  private:
+  friend class ReplicationReader;
+  // For the replicator; see ReplicationReader.
+  bool read_next(Entry* entry);
+  std::uint64_t read_through() const;
+  void wait_for_unread(int ms);
+  void interrupt_reader();
+
   struct Ring;
-  explicit CommitLog(std::unique_ptr<Ring> ring);
+  CommitLog(std::unique_ptr<Ring> ring, Group group);
+  const Group group_;
   std::unique_ptr<Ring> ring_;
 };
 

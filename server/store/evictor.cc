@@ -40,6 +40,7 @@ std::size_t Evictor::evict_from(const RecordTable::Pair& pair) {
   std::array<Slot, std::size_t{4} * kSlotsPerGroup> gone;  // more records wait for the next pass
   std::size_t count = 0;
   std::size_t left_slots = 0;
+  // This server's own mark: the record is loaded again from its own disk.
   const std::uint64_t durable = log_.sync_mark();
   Index& index = table_.index();
   index.pass(pair.even, [&](const Index::Resident& resident) {
