@@ -15,8 +15,9 @@
 //      table never will be applied. The client may send it again: it is applied once.
 //  ONCE-3  A table that was dropped is not replaced by an empty one. What it knew is "not known".
 //      So no session that the server has forgotten looks like one that has written nothing.
-//  ONCE-4  A durable write is in the table with the mark that it awaits. It is answered as applied
-//      only when the mark has passed it, like the write itself (SERVE-6).
+//  ONCE-4  A durable write is in the table with the mark that it awaits, and in a replicated log
+//      every write. It is answered as applied only when the mark has passed it, like the write
+//      itself (SERVE-6).
 //  ONCE-5  Only a client of the same user learns anything about a session, and about a session of
 //      a revoked user nobody does.
 // No window of numbers and no lower bound is needed. A lane has no number below its outcome that
@@ -60,8 +61,8 @@ class Outcomes {
  public:
   // The mark that a write awaits.
   struct Mark {
-    Durability level = Durability::kMemory;  // kMemory: none
-    std::uint64_t through = 0;
+    Durability level = Durability::kMemory;
+    std::uint64_t through = 0;  // kMemory and 0: none
   };
   // Keeps the outcome of a write that was applied, instead of the one before in its lane. `value`:
   // of the answer, or the outcome of a pack; kMostOutcomeBytes at most. Allocates for the first

@@ -42,6 +42,7 @@ void PendingReplies::await(Held& held, const RequestHandler::Answer& answer) {
     held.results.assign(value.begin(), value.end());
   }
   held.packed.assign(answer.packed.begin(), answer.packed.end());
+  if (mark->level == Durability::kMemory) return;  // the replicator needs no request
   std::uint64_t& wanted = mark->level == Durability::kWal ? wal_wanted_ : sync_wanted_;
   wanted = std::max(wanted, mark->through);
 }
@@ -62,7 +63,9 @@ void PendingReplies::ask_for_marks() {
 bool PendingReplies::is_over(const Held& held, bool disk_failed) const {
   if (!held.awaited) return true;
   if (const auto* const mark = std::get_if<AwaitMark>(&*held.awaited))
-    return disk_failed || parts_.handler.is_reached(mark->level, mark->through);
+    // A failing disk does not keep a write from being replicated.
+    return (disk_failed && mark->level != Durability::kMemory) ||
+           parts_.handler.is_reached(mark->level, mark->through);
   if (const auto* const backup = std::get_if<AwaitBackup>(&*held.awaited))
     return backup->backup->done();
   if (const auto* const page = std::get_if<AwaitPage>(&*held.awaited)) return page->page->done();

@@ -1,4 +1,4 @@
-// PendingReplies: replies held back until what they promise has happened: a durability mark, a
+// PendingReplies: replies held back until what they promise has happened: a mark, a
 // backup, a page of a scan, or the sweep of counters before a flush or a backup.
 //
 // Invariants (numbered with the worker's, worker.h):
@@ -7,8 +7,11 @@
 //      first. It stays unanswered if its client disconnects. When the worker is stopped, the
 //      connection ends only after the answer, or after kAnswersMs.
 //
-// Replies of single writes that await a mark do not allocate. Those of packs do. The others take
-// another thread's lock and allocate.
+//  SERVE-10  In a replicated log no reply shows what is above the replicated mark.
+//
+// Replies of single writes that await a mark do not allocate. Those of packs do, and those of GETs
+// that await the replicated mark with more than a number. The others take another thread's lock and
+// allocate.
 //
 // Thread safety: one owner, the worker.
 #pragma once

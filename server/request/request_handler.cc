@@ -118,6 +118,8 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLook
                                   "--data-dir, or write with durability memory"}));
   }
   look_ = look;
+  if (log_.is_replicated()) [[unlikely]]
+    return when_replicated(*request, serve(*request));
   return serve(*request);
 }
 
@@ -174,11 +176,44 @@ RequestHandler::Answer RequestHandler::when_safe(const Request& request, Answer 
   return answer;
 }
 
+namespace {
+// Whether the answer says something about a key. A refusal that asks the client to try later does
+// not, and neither do the operations without a key. Flushes, scans and backups wait for marks of
+// their own, which never pass the replicated mark.
+bool shows_data(const Request& request, const Response& response) {
+  const bool looks = traits_of(request.opcode).takes_key || request.opcode == Opcode::kPack;
+  return looks && retry_after_ms(static_cast<Code>(response.code)) == 0;
+}
+}  // namespace
+
+// What an answer shows may be taken back by a fail-over until it is replicated. That holds for
+// misses and refusals as well: the key may be missing, or in conflict, by a write that is not.
+// The mark is awaited up to last_begun(), read after the operation has looked. That is enough: what
+// it looked at was published by a write that had its sequence before. Two answers show one write
+// only, and await its own sequence: the answer to a write, and the value that a GET has found.
+// Everything before that write is then replicated, too.
+RequestHandler::Answer RequestHandler::when_replicated(const Request& request,
+                                                       Answer answer) const {
+  if (!std::holds_alternative<Reply>(answer.next) || !shows_data(request, answer.response))
+    return answer;
+  const OpcodeTraits traits = traits_of(request.opcode);
+  const Version shown = answer.response.version;
+  const bool shows_one = answer.response.code == 0 && shown != Version{} &&
+                         (traits.acknowledges || request.opcode == Opcode::kGet);
+  std::uint64_t through = log_.last_begun();
+  // What an earlier boot has left was replicated before clients were admitted.
+  if (shows_one) through = shown.is_since(boot_) ? shown.sequence_since(boot_) : 0;
+  if (!is_reached(Durability::kMemory, through))
+    answer.next = AwaitMark{.level = Durability::kMemory, .through = through};
+  return answer;
+}
+
 Response RequestHandler::marked(const Response& response) const {
   Response all = response;
-  if (!log_.is_volatile()) {                               // without a disk the marks stay zero
-    all.sync_mark = Version::of(boot_, log_.sync_mark());  // read first: it never passes wal_mark
-    all.wal_mark = Version::of(boot_, log_.wal_mark());
+  if (!log_.is_volatile()) {  // without a disk the marks stay zero
+    // Read first: it never passes the other. Clients learn from both what a fail-over keeps.
+    all.sync_mark = Version::of(boot_, log_.group_sync_mark());
+    all.wal_mark = Version::of(boot_, log_.group_wal_mark());
   }
   all.server_us = static_cast<std::uint64_t>(now_ / kNanosPerUs);
   return all;
@@ -341,7 +376,12 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
   }
   Answer answer =
       reply({.opcode = Opcode::kPack, .sequence = request.sequence, .value = results.finish()});
-  if (all.writes != 0) answer.next = all;
+  if (all.writes != 0) {
+    // Its refusals may be due to later writes of others; see when_replicated().
+    if (log_.is_replicated()) [[unlikely]]
+      all.through = log_.last_begun();
+    answer.next = all;
+  }
   packed_outcome_ = answer.response.value;
   if (reads == count) {
     packed_outcome_ = {};
@@ -391,7 +431,7 @@ RequestHandler::Answer RequestHandler::found(const FindOutcome& asked,
                          .version = kept.version,
                          .slot = kept.slot,
                          .value = outcomes->value_of(sequence)});
-  if (kept.level != Durability::kMemory) {  // ONCE-4
+  if (kept.level != Durability::kMemory || kept.through != 0) {  // ONCE-4
     answer.next = AwaitMark{.level = kept.level, .through = kept.through, .writes = 0};
   }
   return answer;
@@ -411,8 +451,11 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
   }
   const auto stored =
       store_.large_records().finish(std::move(large), request->key, digest, options_of(*request));
-  if (!stored) return reply(refusal(request->opcode, sequence, stored.error()));
-  return when_safe(*request, reply(stored_response(*request, *stored)));
+  Answer answer = stored ? when_safe(*request, reply(stored_response(*request, *stored)))
+                         : reply(refusal(request->opcode, sequence, stored.error()));
+  if (log_.is_replicated()) [[unlikely]]
+    return when_replicated(*request, std::move(answer));
+  return answer;
 }
 
 RequestHandler::Answer RequestHandler::remove(const Request& request) {

@@ -33,7 +33,8 @@ class RequestHandler {
   struct Reply {};  // send `response`
   // Send `response` as soon as the mark of `level` has reached `through`.
   struct AwaitMark {
-    Durability level = Durability::kSync;  // kWal or kSync
+    // kMemory: the replicated mark. The others are the group's, too.
+    Durability level = Durability::kSync;
     std::uint64_t through = 0;
     std::uint32_t writes = 1;  // how many await it
   };
@@ -140,7 +141,7 @@ class RequestHandler {
 
   // Whether an answer that awaits this mark may be sent.
   bool is_reached(Durability level, std::uint64_t through) const {
-    return through <= (level == Durability::kWal ? log_.wal_mark() : log_.sync_mark());
+    return through <= mark_at(level);
   }
   // The answer to a flush, or to a write that waited for its mark, if the disk has failed first.
   // The write was executed: readers may have seen it.
@@ -183,8 +184,14 @@ class RequestHandler {
   Answer backup_swept(std::uint64_t sequence, Bytes name);
   Answer scan(const Request& request);
   Durability level_of(const Request& request) const;
+  std::uint64_t mark_at(Durability level) const {
+    if (level == Durability::kSync) return log_.group_sync_mark();
+    return level == Durability::kWal ? log_.group_wal_mark() : log_.replicated_mark();
+  }
   // Delays the answer to a write until the write has the requested durability.
   Answer when_safe(const Request& request, Answer answer) const;
+  // Delays the answer until all that it shows is replicated. REQUIRES: the log is replicated.
+  Answer when_replicated(const Request& request, Answer answer) const;
 
   Store& store_;
   const CommitLog& log_;

@@ -19,13 +19,14 @@
 //      client. Of packs that wait for their turn the oldest comes first. For the rest of the
 //      turn, requests already waiting go first.
 //  SERVE-5  A flush or a durable write is answered when its mark has reached it. The worker sets
-//      waiting_ before it reads the marks; the applier advances a mark before it clears waiting_.
+//      waiting_ before it reads the marks; the applier (in a group: the replicator, for the
+//      group's marks) advances a mark before it clears waiting_.
 //      Both are read-modify-writes on waiting_, so one of the two sees the other. The same holds
 //      for a backup, for a page of a scan, and for the sweep that starts a flush or a backup: each
 //      is done before waiting_ is cleared.
 //      Likewise a load is done before waiting_ is cleared (SERVE-7).
-// The others of the room are SERVE-4 and SERVE-8 (reply_sender.h), SERVE-6 (pending_replies.h),
-// SERVE-7 (waiting_requests.h) and SERVE-9 (stats_ration.h).
+// The others of the room are SERVE-4 and SERVE-8 (reply_sender.h), SERVE-6 and SERVE-10
+// (pending_replies.h), SERVE-7 (waiting_requests.h) and SERVE-9 (stats_ration.h).
 //
 // In steady state a turn does not allocate, does not log and takes no lock except the store's. This
 // holds for PUTs, DELETEs, GETs and counters of records in memory, with values up to 128 KiB.

@@ -18,10 +18,10 @@ inline constexpr std::uint32_t kClients = 3;
 
 class WorkerTest : public ::testing::Test {
  protected:
-  WorkerTest() {
+  explicit WorkerTest(CommitLog::Group group = CommitLog::Group::kNone) {
     memory_ = rkv::testing::make_plain_memory(
         {.memory_bytes = kMinMemoryBytes, .epoch = 1, .hash_seed = 2});
-    log_ = std::move(*CommitLog::create(CommitLog::kMinCapacityBytes));
+    log_ = std::move(*CommitLog::create(CommitLog::kMinCapacityBytes, group));
     store_ = std::make_unique<Store>(*memory_, *log_, clock_, 1);
     auto worker = Worker::create(parts_of_worker(), {.clients = kClients});
     worker_ = std::move(*worker);

@@ -1,0 +1,232 @@
+// Answers of a server whose log is replicated: none shows what is above the replicated mark
+// (SERVE-10, ONCE-4).
+#include <array>
+#include <utility>
+
+#include "common/pack.h"
+#include "server/persistence/replication_reader.h"
+#include "tests/server/request/worker_fixture.h"
+
+namespace rkv::server {
+namespace {
+
+class ReplicatedAnswers : public WorkerTest {
+ protected:
+  ReplicatedAnswers() : WorkerTest(CommitLog::Group::kReplicated), reader_(*log_) {
+    client_ = connect();
+    other_ = connect();
+  }
+  // As if all in-sync replicas had everything.
+  void replicate_all() {
+    for (CommitLog::Entry entry; reader_.next(&entry);) {
+    }
+    log_->set_replicated_mark(reader_.position());
+    worker_->wake_for_answers();
+  }
+  void put_by_other(std::string_view key, std::string_view value = "value") {
+    put(*other_, as_bytes(key), as_bytes(value));
+    turn();
+  }
+  // Asks, and expects the answer only when everything up to now is replicated.
+  Response answer_when_replicated(const Request& request) {
+    const std::size_t before = client_->posted.size();
+    ask(*client_, request);
+    turn();
+    EXPECT_EQ(client_->posted.size(), before) << "the answer shows what may be taken back";
+    // The disk's marks do not matter, and neither does its failure.
+    log_->set_wal_mark(log_->last_begun());
+    log_->set_sync_mark(log_->last_begun());
+    worker_->wake_for_answers();
+    turn();
+    EXPECT_EQ(client_->posted.size(), before);
+    return answer_after_replication(before);
+  }
+  Response answer_after_replication(std::size_t before) {
+    replicate_all();
+    turn();
+    if (client_->posted.size() != before + 1) {
+      ADD_FAILURE() << "no answer";
+      return {};
+    }
+    return answer(*client_, before);
+  }
+  Response answer_at_once(const Request& request) {
+    const std::size_t before = client_->posted.size();
+    ask(*client_, request);
+    turn();
+    if (client_->posted.size() != before + 1) {
+      ADD_FAILURE() << "no answer";
+      return {};
+    }
+    return answer(*client_, before);
+  }
+  static Code code_of(const Response& response) { return static_cast<Code>(response.code); }
+
+  ReplicationReader reader_;
+  FakeConnection* client_ = nullptr;
+  FakeConnection* other_ = nullptr;
+};
+
+const Request kGetKey{.opcode = Opcode::kGet, .sequence = 5, .key = as_bytes("key")};
+
+TEST_F(ReplicatedAnswers, WritesInMemoryAwaitTheReplicatedMark) {
+  const Response stored = answer_when_replicated(
+      {.opcode = Opcode::kPut, .sequence = 1, .key = as_bytes("key"), .value = as_bytes("v")});
+  EXPECT_EQ(stored.code, 0);
+  EXPECT_EQ(times_asked_, 0) << "the disk is not asked for it";
+  const Response removed =
+      answer_when_replicated({.opcode = Opcode::kRemove, .sequence = 2, .key = as_bytes("key")});
+  EXPECT_EQ(removed.code, 0);
+  std::array<std::byte, kCounterBytes> number{};
+  store_le(number.data(), std::int64_t{7});
+  const Response added = answer_when_replicated(
+      {.opcode = Opcode::kAdd, .sequence = 3, .key = as_bytes("counter"), .value = number});
+  EXPECT_EQ(load_le<std::int64_t>(added.value.data()), 7);
+}
+
+TEST_F(ReplicatedAnswers, DurableWritesAwaitTheGroupsMarks) {
+  put(*client_, as_bytes("w"), as_bytes("v"), Durability::kWal);
+  put(*client_, as_bytes("s"), as_bytes("v"), Durability::kSync);
+  turn();
+  replicate_all();
+  sync_all();  // this server's disk only
+  turn();
+  EXPECT_TRUE(client_->posted.empty());
+  const std::uint64_t all = log_->last_begun();
+  log_->set_group_marks(all, 0);
+  worker_->wake_for_answers();
+  turn();
+  ASSERT_EQ(client_->posted.size(), 1U);
+  EXPECT_EQ(answer(*client_, 0).sync_mark, Version::of(1, 0)) << "it tells of the group's marks";
+  log_->set_group_marks(all, all);
+  worker_->wake_for_answers();
+  turn();
+  ASSERT_EQ(client_->posted.size(), 2U);
+  EXPECT_GE(answer(*client_, 1).sync_mark, answer(*client_, 1).version);
+}
+
+TEST_F(ReplicatedAnswers, HitsAwaitTheMark) {
+  put_by_other("key", "a value longer than a number");
+  const Response found = answer_when_replicated(kGetKey);
+  EXPECT_EQ(as_text(found.value), "a value longer than a number");
+}
+
+TEST_F(ReplicatedAnswers, HitsOfReplicatedValuesAreAnsweredAtOnce) {
+  put_by_other("key");
+  replicate_all();
+  put_by_other("another");
+  EXPECT_EQ(as_text(answer_at_once(kGetKey).value), "value");
+}
+
+TEST_F(ReplicatedAnswers, MissesAwaitTheMark) {
+  put_by_other("key");
+  replicate_all();
+  ask(*other_, {.opcode = Opcode::kRemove, .sequence = 2, .key = as_bytes("key")});
+  turn();
+  EXPECT_EQ(code_of(answer_when_replicated(kGetKey)), Code::kNotFound);
+}
+
+TEST_F(ReplicatedAnswers, RefusalsThatDependOnDataAwaitTheMark) {
+  put_by_other("key");
+  const Response conflict = answer_when_replicated({.opcode = Opcode::kPut,
+                                                    .sequence = 1,
+                                                    .condition = Condition::kIfAbsent,
+                                                    .key = as_bytes("key"),
+                                                    .value = as_bytes("v")});
+  EXPECT_EQ(code_of(conflict), Code::kConflict);
+  put_by_other("key");
+  const std::array<std::byte, kCounterBytes> number{};
+  const Response no_counter = answer_when_replicated(
+      {.opcode = Opcode::kAdd, .sequence = 2, .key = as_bytes("key"), .value = number});
+  EXPECT_EQ(code_of(no_counter), Code::kWrongType);
+  put_by_other("key");
+  const Response missing =
+      answer_when_replicated({.opcode = Opcode::kRemove, .sequence = 3, .key = as_bytes("none")});
+  EXPECT_EQ(code_of(missing), Code::kNotFound);
+}
+
+TEST_F(ReplicatedAnswers, RefusalsToTryLaterDoNotWait) {
+  put_by_other("key");
+  log_->set_disk_state(DiskState::kFailing);
+  const Response refused = answer_at_once(
+      {.opcode = Opcode::kPut, .sequence = 1, .key = as_bytes("key"), .value = as_bytes("v")});
+  EXPECT_EQ(code_of(refused), Code::kIo);
+}
+
+TEST_F(ReplicatedAnswers, AFailingDiskEndsNoWaitForTheMark) {
+  put_by_other("key");
+  const std::size_t before = client_->posted.size();
+  ask(*client_, kGetKey);
+  turn();
+  log_->set_disk_state(DiskState::kFailing);
+  worker_->wake_for_answers();
+  turn();
+  EXPECT_EQ(client_->posted.size(), before);
+  EXPECT_EQ(as_text(answer_after_replication(before).value), "value");
+}
+
+TEST_F(ReplicatedAnswers, FlushesAwaitTheGroup) {
+  put_by_other("key");
+  const std::size_t before = client_->posted.size();
+  ask(*client_, {.opcode = Opcode::kFlush, .sequence = 1});
+  turn();
+  replicate_all();
+  sync_all();
+  turn();
+  EXPECT_EQ(client_->posted.size(), before);
+  log_->set_group_marks(log_->last_begun(), log_->last_begun());
+  worker_->wake_for_answers();
+  turn();
+  EXPECT_EQ(client_->posted.size(), before + 1);
+}
+
+TEST_F(ReplicatedAnswers, PacksAwaitWhatTheirOperationsHaveSeen) {
+  const auto pack = [&](Durability level) {
+    std::vector<std::byte> bytes(512);
+    PackWriter writer(bytes);
+    writer.add({.opcode = Opcode::kPut, .key = as_bytes("mine"), .value = as_bytes("v")});
+    writer.add({.opcode = Opcode::kRemove, .key = as_bytes("none")});
+    bytes.resize(writer.finish().size());
+    return std::pair(Request{.opcode = Opcode::kPack, .sequence = 4, .durability = level}, bytes);
+  };
+  put_by_other("key");
+  auto [request, bytes] = pack(Durability::kMemory);
+  request.value = bytes;
+  EXPECT_EQ(answer_when_replicated(request).code, 0);
+  std::vector<std::byte> reads(512);
+  PackWriter writer(reads);
+  writer.add({.opcode = Opcode::kGet, .key = as_bytes("key")});
+  reads.resize(writer.finish().size());
+  put_by_other("key");
+  EXPECT_EQ(answer_when_replicated({.opcode = Opcode::kPack, .sequence = 5, .value = reads}).code,
+            0);
+}
+
+// What is kept of a write waits like the write.
+TEST_F(ReplicatedAnswers, OutcomesAreAnsweredWhenTheWriteIsReplicated) {
+  FakeConnection* const lost = connect();
+  const std::uint64_t session = sessions_;
+  constexpr std::uint64_t kNumber = kLanes;  // lane 0
+  ask(*lost, {.opcode = Opcode::kPut,
+              .sequence = kNumber,
+              .key = as_bytes("key"),
+              .value = as_bytes("value")});
+  turn();
+  (void)worker_->sessions().end_session(session, Deadline::after_ms(clock_, 0));
+  queue().end(*lost);
+  turn();
+  std::array<std::byte, kWriteIdBytes> write{};
+  encode(WriteId{.session = session, .sequence = kNumber}, write);
+  const Response outcome =
+      answer_when_replicated({.opcode = Opcode::kOutcome, .sequence = 6, .value = write});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.version, Version::of(1, 1));
+}
+
+TEST_F(ReplicatedAnswers, PingsDoNotWait) {
+  put_by_other("key");
+  EXPECT_EQ(answer_at_once({.opcode = Opcode::kPing, .sequence = 9}).code, 0);
+}
+
+}  // namespace
+}  // namespace rkv::server
