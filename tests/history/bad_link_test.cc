@@ -197,7 +197,8 @@ TEST_F(BadLink, IsSlow) {
 TEST_F(BadLink, Duplicates) {
   const std::uint64_t before = counted("duplicate_request");
   EXPECT_GT(disturb("duplicate 20%", lasting(10s, 3s)), 0);
-  EXPECT_GT(counted("duplicate_request"), before);
+  // Packets that are sent again are counted too, but are far fewer.
+  EXPECT_GT(counted("duplicate_request") - before, link_.packets().sent / 40);
   expect_recovery();
   judge_crowd();
 }
@@ -205,7 +206,7 @@ TEST_F(BadLink, Duplicates) {
 TEST_F(BadLink, Reorders) {
   const std::uint64_t before = counted("out_of_seq_request");
   EXPECT_GT(disturb("delay 10ms reorder 25% 50%", lasting(10s, 3s)), 0);
-  EXPECT_GT(counted("out_of_seq_request"), before);
+  EXPECT_GT(counted("out_of_seq_request") - before, link_.packets().sent / 200);
   expect_recovery();
   judge_crowd();
 }
