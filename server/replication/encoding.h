@@ -1,0 +1,51 @@
+// The messages of messages.h as bytes. Little-endian.
+//
+//   head 24: "RKVG" | version 2 | kind 2 | length of the whole 4 | zero 4 | checksum 8
+//   Hello 48, then the name, the address, and 12 bytes for each term:
+//     group 8 | epoch 8 | term 4 | start: term 4, version 8 | terms 4 | length of name 2, of
+//     address 2 | zero 8
+//   Entries 96, then the block's bytes:
+//     number 8 | term 4 | previous: term 4, version 8 | block's last: term 4, zero 4, version 8
+//     (version 0: no block) | marks: replicated 8, wal 8, sync 8 | unix_ms 8 | zero 24
+//   Answer 48: number 8 | last: term 4, zero 4, version 8 | wal 8 | sync 8 | unix_ms 8
+//
+// The checksum is XXH3-64 of the whole message with zeros in the checksum's place: a connection
+// over TCP does not find every damaged byte, and a damaged log is worse than an ended connection.
+//
+// Invariants:
+//  REPMSG-1  A decoder accepts exactly what the encoder produces, within the limits below.
+//  REPMSG-2  Bytes from a peer are refused, never asserted.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <variant>
+#include <vector>
+
+#include "common/bytes.h"
+#include "rkv/result.h"
+#include "server/replication/messages.h"
+
+namespace rkv::server {
+
+inline constexpr std::uint16_t kReplicationVersion = 1;
+inline constexpr std::size_t kReplicationHeadBytes = 24;
+// A block holds at least the longest entry.
+inline constexpr std::size_t kMaxBlockBytes = std::size_t{32} << 20;
+inline constexpr std::size_t kMaxHelloBytes = std::size_t{1} << 20;
+
+using ReplicationMessage = std::variant<Hello, Entries, Answer>;
+
+// REQUIRES: names and addresses as GroupConfiguration has them, blocks of at most kMaxBlockBytes.
+// Of a history the newest terms are encoded, as many as fit into kMaxHelloBytes.
+std::vector<std::byte> encode(const Hello& hello);
+std::vector<std::byte> encode(const Entries& entries);
+std::vector<std::byte> encode(const Answer& answer);
+
+// The length of a whole message, from its head. kCorrupt: not a message, or above the limits.
+// kVersionMismatch: of another version.
+Result<std::size_t> replication_message_bytes(Bytes head);
+// Decodes a whole message. Errors as above.
+Result<ReplicationMessage> decode_replication(Bytes message);
+
+}  // namespace rkv::server

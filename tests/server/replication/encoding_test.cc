@@ -1,0 +1,108 @@
+// Messages between replicas as bytes: there and back, and what is refused.
+#include "server/replication/encoding.h"
+
+#include <gtest/gtest.h>
+
+namespace rkv::server {
+namespace {
+
+Hello a_hello() {
+  Hello hello{.replica = {.name = "n1", .address = "h:7471", .epoch = 9},
+              .group = 7,
+              .term = 4,
+              .start = {.term = 1, .version = 10},
+              .history = {}};
+  hello.history.extend({.term = 1, .version = 10});
+  hello.history.extend({.term = 4, .version = 80});
+  return hello;
+}
+
+Entries some_entries() {
+  const LogPosition previous{.term = 1, .version = 10};
+  return {.term = 4,
+          .number = 3,
+          .previous = previous,
+          .block = EntryBlock{.previous = previous,
+                              .last = {.term = 4, .version = 80},
+                              .bytes = std::make_shared<std::vector<std::byte>>(100, std::byte{5})},
+          .marks = {.replicated = 10, .wal = 9, .sync = 8},
+          .unix_ms = 77};
+}
+
+template <class T>
+T there_and_back(const T& message) {
+  const auto decoded = decode_replication(encode(message));
+  EXPECT_TRUE(decoded) << to_string(decoded.error());
+  return std::get<T>(*decoded);
+}
+
+TEST(ReplicationEncoding, AHelloComesBack) {
+  const Hello hello = there_and_back(a_hello());
+  EXPECT_EQ(hello.replica.name, "n1");
+  EXPECT_EQ(hello.replica.address, "h:7471");
+  EXPECT_EQ(hello.replica.epoch, 9U);
+  EXPECT_EQ(hello.group, 7U);
+  EXPECT_EQ(hello.term, 4U);
+  EXPECT_EQ(hello.start, a_hello().start);
+  EXPECT_EQ(hello.history.terms(), a_hello().history.terms());
+}
+
+TEST(ReplicationEncoding, EntriesComeBackWithAndWithoutABlock) {
+  Entries sent = some_entries();
+  Entries entries = there_and_back(sent);
+  EXPECT_EQ(entries.number, sent.number);
+  EXPECT_EQ(entries.term, sent.term);
+  EXPECT_EQ(entries.previous, sent.previous);
+  EXPECT_EQ(entries.marks, sent.marks);
+  EXPECT_EQ(entries.unix_ms, sent.unix_ms);
+  ASSERT_TRUE(entries.block);
+  EXPECT_EQ(entries.block->last, sent.block->last);
+  EXPECT_EQ(*entries.block->bytes, *sent.block->bytes);
+  sent.block.reset();
+  EXPECT_FALSE(there_and_back(sent).block);
+}
+
+TEST(ReplicationEncoding, AnAnswerComesBack) {
+  const Answer answer = there_and_back(Answer{
+      .number = 5, .last = {.term = 4, .version = 80}, .wal = 70, .sync = 60, .unix_ms = 50});
+  EXPECT_EQ(answer.number, 5U);
+  EXPECT_EQ(answer.last, (LogPosition{.term = 4, .version = 80}));
+  EXPECT_EQ(answer.wal, 70U);
+  EXPECT_EQ(answer.sync, 60U);
+  EXPECT_EQ(answer.unix_ms, 50U);
+}
+
+// Each single bit, and each shorter message.
+TEST(ReplicationEncoding, ADamagedMessageIsRefused) {
+  for (std::vector<std::byte> message :
+       {encode(a_hello()), encode(some_entries()), encode(Answer{.number = 1, .last = {}})}) {
+    for (std::size_t bit = 0; bit < message.size() * 8; ++bit) {
+      const auto mask = static_cast<std::byte>(1U << (bit % 8));
+      message[bit / 8] ^= mask;
+      EXPECT_FALSE(decode_replication(message)) << "bit " << bit;
+      message[bit / 8] ^= mask;
+    }
+    for (std::size_t length = 0; length < message.size(); ++length)
+      EXPECT_FALSE(decode_replication(Bytes(message).first(length)));
+  }
+}
+
+TEST(ReplicationEncoding, AnotherVersionIsNamed) {
+  std::vector<std::byte> message = encode(Answer{.number = 1, .last = {}});
+  message[4] = std::byte{200};
+  EXPECT_EQ(decode_replication(message).error().code, Code::kVersionMismatch);
+}
+
+TEST(ReplicationEncoding, ALongHistoryIsCutAtItsBeginning) {
+  Hello hello = a_hello();
+  for (std::uint32_t term = 5; term < 100'000; ++term)
+    hello.history.extend({.term = term, .version = 80 + (std::uint64_t{term} * 8)});
+  const auto message = encode(hello);
+  EXPECT_LE(message.size(), kMaxHelloBytes);
+  const auto back = there_and_back(hello);
+  EXPECT_EQ(back.history.last(), hello.history.last());
+  EXPECT_LT(back.history.terms().size(), hello.history.terms().size());
+}
+
+}  // namespace
+}  // namespace rkv::server
