@@ -36,6 +36,8 @@ class Backup {
   std::uint32_t term() const { return term_; }
   const Marks& marks() const { return marks_; }
   std::uint64_t unix_ms() const { return unix_ms_; }  // the highest time received
+  std::uint64_t wal() const { return wal_; }
+  std::uint64_t sync() const { return sync_; }
   Nanos heard_at() const { return heard_at_; }
   Nanos acts_not_before() const { return answered_at_ + times_.wait_of_backup(); }
 

@@ -48,7 +48,8 @@ void Membership::read(const ConfigurationStore::Stored& stored, Nanos now) {
   has_read_ = true;
   revision_ = stored.revision;
   if (!stored.configuration) {
-    if (configuration_) end("the group's configuration is gone from etcd");
+    // Another group here would shut out the replicas that have this one's data.
+    if (group_ != 0) end("etcd has no configuration of the group of this data directory");
     return;
   }
   change_.reset();  // it compared an older revision
@@ -94,6 +95,7 @@ void Membership::lead(const GroupConfiguration& configuration, Nanos now) {
       is_alone ? now : std::max(backup_->acts_not_before(), joined_at_ + times_.wait_of_backup());
   primary_ =
       std::make_unique<Primary>(log_, replica_, configuration, backup_->unix_ms(), times_, now);
+  primary_->on_disk(backup_->wal(), backup_->sync());
 }
 
 std::optional<Membership::Change> Membership::wanted(Nanos now) {

@@ -41,7 +41,9 @@ void Primary::for_each_counted(Visit visit) const {
 }
 
 Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Nanos now) {
-  if (hello.group != configuration_.group) return Admission::kRefused;
+  if (hello.group != configuration_.group || hello.replica.epoch == 0 ||
+      hello.replica.epoch == replica_.epoch)
+    return Admission::kRefused;
   if (hello.term > configuration_.term) return Admission::kDeposed;
   // A process has one connection: an older one has ended, although nothing has said so yet.
   std::erase_if(connections_,
@@ -71,7 +73,12 @@ bool Primary::is_silent(Nanos now) const {
   return is_disk_stuck_ && configuration_.in_sync_count() > 1;
 }
 
+void Primary::note_silence(Nanos now) {
+  if (is_silent(now)) silent_at_ = now;
+}
+
 std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
+  note_silence(now);
   const auto at = connections_.find(peer);
   if (at == connections_.end() || at->second.needs_copy || is_silent(now)) return std::nullopt;
   Connection& connection = at->second;
@@ -99,8 +106,9 @@ bool Primary::answered(std::uint64_t peer, const Answer& answer, Nanos now) {
   const auto at = connections_.find(peer);
   if (at == connections_.end()) return false;
   Connection& connection = at->second;
-  if (answer.number > connection.number || answer.number < connection.answered ||
-      answer.last > connection.sent)
+  if (answer.number == 0 || answer.number > connection.number ||
+      answer.number < connection.answered || answer.last > connection.sent ||
+      !log_.history().contains(answer.last))
     return false;
   Process& process = processes_[connection.replica.epoch];
   if (const auto sent = connection.sent_at.find(answer.number); sent != connection.sent_at.end())
@@ -154,17 +162,23 @@ bool Primary::covers(Nanos tick) const {
 }
 
 bool Primary::has_failed(const Process& process, Nanos now) const {
-  if (now - process.heard_at > times_.failure) return true;
-  return process.last < log_.last() && now - process.advanced_at > times_.failure;
+  const auto is_over = [&](Nanos since) {
+    return now - std::max(since, silent_at_) > times_.failure;
+  };
+  return is_over(process.heard_at) || (process.last < log_.last() && is_over(process.advanced_at));
 }
 
+// What was answered as written in the terms before is on this replica's own disk at least: its
+// marks do not show that before all in sync have answered.
 bool Primary::may_join(const Connection& connection, Nanos now) const {
   const auto at = processes_.find(connection.replica.epoch);
   if (at == processes_.end() || connection.needs_copy || !at->second.has_answered) return false;
   const Process& process = at->second;
   return !has_failed(process, now) && process.last.version >= inherited_ &&
-         process.last.version >= marks_.replicated && process.wal >= marks_.wal &&
-         process.sync >= marks_.sync && process.unix_ms >= unix_ms_;
+         process.last.version >= marks_.replicated &&
+         process.wal >= std::max(marks_.wal, std::min(own_wal_, inherited_)) &&
+         process.sync >= std::max(marks_.sync, std::min(own_sync_, inherited_)) &&
+         process.unix_ms >= unix_ms_;
 }
 
 std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
@@ -183,7 +197,8 @@ std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
 }
 
 std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
-  if (change_) return std::nullopt;
+  note_silence(now);
+  if (change_ || is_silent(now)) return std::nullopt;
   change_ = wanted_change(now);
   change_since_ = now;
   update();
@@ -197,6 +212,7 @@ void Primary::resumed(Nanos now) {
 
 void Primary::configuration_is(const GroupConfiguration& now_stored, Nanos now) {
   RKV_CHECK(now_stored.has_primary(replica_), "the configuration names another primary");
+  note_silence(now);
   configuration_ = now_stored;
   change_.reset();
   for (const Member& member : configuration_.members) {

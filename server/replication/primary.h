@@ -14,10 +14,12 @@
 //      counts until the change is known to have succeeded.
 //  PRIMARY-4  A joiner has what was inherited, what was answered at any level, and the time.
 //  PRIMARY-5  The group's time is one that all have answered; it never falls.
+//  PRIMARY-6  A primary that is silent removes nobody: who is not asked does not answer.
 //
 // Thread safety: none.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -114,6 +116,7 @@ class Primary {
   template <class Visit>
   void for_each_counted(Visit visit) const;
   bool is_silent(Nanos now) const;
+  void note_silence(Nanos now);
   bool has_failed(const Process& process, Nanos now) const;
   bool may_join(const Connection& connection, Nanos now) const;
   std::optional<GroupConfiguration> wanted_change(Nanos now) const;
@@ -129,6 +132,7 @@ class Primary {
   std::uint64_t own_wal_ = 0;
   std::uint64_t own_sync_ = 0;
   bool is_disk_stuck_ = false;
+  Nanos silent_at_ = std::numeric_limits<Nanos>::min() / 2;  // nobody was asked anything then
   std::uint64_t proposed_first_;
   std::uint64_t proposed_ms_;
   std::uint64_t unix_ms_ = 0;

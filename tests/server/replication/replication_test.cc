@@ -120,6 +120,16 @@ TEST_F(BackupTest, IsCutByTheFirstMessageAndNeverBelowTheMark) {
   EXPECT_FALSE(log.history().contains(at(1, 20)));
 }
 
+TEST_F(BackupTest, KeepsWhatIsAboveTheMarkUntilThePrimarySaysWhereItsLogEnds) {
+  connect();
+  EXPECT_TRUE(backup.receive(entries(1, {}, at(1, 10)), now));
+  EXPECT_TRUE(backup.receive(entries(1, at(1, 10), at(1, 20), 10), now));
+  EXPECT_EQ(backup.hello().history.last(), at(1, 20));
+  number = 0;
+  EXPECT_TRUE(backup.receive(entries(2, at(1, 20)), now));
+  EXPECT_EQ(log.last(), at(1, 20));
+}
+
 TEST_F(BackupTest, TakesNoMarkAboveItsLog) {
   connect();
   EXPECT_TRUE(backup.receive(entries(1, {}, at(1, 10), 500), now));
@@ -242,7 +252,7 @@ TEST_F(PrimaryTest, AJoinerCountsFromBeforeItsChange) {
 TEST_F(PrimaryTest, AJoinerHasWhatWasAnsweredAsWritten) {
   now += times.failure + 1;
   connect(2);
-  primary.on_disk(10, 10);
+  primary.on_disk(10, 0);
   exchange(2, 0, 10);
   primary.configuration_is(*primary.begin_change(now), now);
   EXPECT_EQ(primary.marks().wal, 10U);
@@ -265,6 +275,55 @@ TEST_F(PrimaryTest, IsSilentIfAChangeHasNoOutcome) {
   EXPECT_FALSE(primary.next(2, now));
 }
 
+TEST_F(PrimaryTest, AJoinerHasOnDiskWhatWasAnsweredInTermsBefore) {
+  now += times.failure + 1;
+  connect(2);
+  exchange(2);
+  primary.configuration_is(*primary.begin_change(now), now);  // c leaves
+  primary.on_disk(10, 10);
+  connect(4);
+  exchange(4);
+  EXPECT_EQ(primary.marks().wal, 0U) << "b has not answered it in this term";
+  EXPECT_FALSE(primary.begin_change(now));
+  now += times.heartbeat;
+  exchange(2);
+  std::optional<Entries> heartbeat = primary.next(4, now);
+  ASSERT_TRUE(heartbeat);
+  EXPECT_TRUE(
+      primary.answered(4, {.number = heartbeat->number, .last = at(1, 10), .wal = 10}, now));
+  EXPECT_FALSE(primary.begin_change(now)) << "it is not on its disk";
+  EXPECT_TRUE(primary.answered(
+      4, {.number = heartbeat->number, .last = at(1, 10), .wal = 10, .sync = 10}, now));
+  EXPECT_TRUE(primary.begin_change(now));
+}
+
+TEST_F(PrimaryTest, RemovesNobodyThatItDidNotAsk) {
+  connect(2);
+  connect(3);
+  exchange(2);
+  exchange(3);
+  primary.set_disk_stuck(true);
+  now += times.failure + 1;
+  EXPECT_FALSE(primary.begin_change(now)) << "the primary itself has to give way";
+  primary.set_disk_stuck(false);
+  EXPECT_FALSE(primary.begin_change(now + 1));
+}
+
+TEST_F(PrimaryTest, RemovesNobodyForItsSilenceWithoutAnOutcome) {
+  connect(2);
+  connect(3);
+  now += times.failure + 1;
+  exchange(2);
+  const auto change = primary.begin_change(now);  // c leaves
+  ASSERT_TRUE(change);
+  now += times.undecided + 1;
+  EXPECT_FALSE(primary.next(2, now));
+  primary.configuration_is(*change, now);
+  EXPECT_FALSE(primary.begin_change(now)) << "b was not asked anything meanwhile";
+  now += times.failure + 1;
+  EXPECT_TRUE(primary.begin_change(now)) << "b does not answer";
+}
+
 TEST_F(PrimaryTest, IsSilentIfItsDiskIsStuck) {
   connect(2);
   primary.set_disk_stuck(true);
@@ -281,6 +340,24 @@ TEST_F(PrimaryTest, RefusesAnswersThatCannotBe) {
   EXPECT_FALSE(primary.answered(9, {.number = 1, .last = at(1, 10)}, now));
   EXPECT_TRUE(primary.answered(2, {.number = 1, .last = at(1, 10)}, now));
   EXPECT_FALSE(primary.answered(2, {.number = 0, .last = at(1, 10)}, now));
+}
+
+TEST_F(PrimaryTest, RefusesAPositionThatItsLogDoesNotHave) {
+  connect(2);
+  ASSERT_TRUE(primary.next(2, now));
+  EXPECT_FALSE(primary.answered(2, {.number = 1, .last = at(0, 99)}, now));
+}
+
+TEST_F(PrimaryTest, RefusesAnAnswerToNothing) {
+  connect(2);
+  EXPECT_FALSE(primary.answered(2, {.number = 0, .last = at(1, 10)}, now));
+}
+
+TEST_F(PrimaryTest, RefusesAProcessWithItsOwnEpoch) {
+  for (const std::uint64_t epoch : {0, 1}) {
+    const Hello hello{.replica = replica("d", epoch), .group = kGroup, .start = {}, .history = {}};
+    EXPECT_EQ(primary.connected(9, hello, now), Primary::Admission::kRefused);
+  }
 }
 
 TEST_F(PrimaryTest, ALogThatDoesNotLeadToItsOwnNeedsACopy) {
@@ -314,6 +391,63 @@ TEST(Membership, ATakeOverWaitsForItsOwnPromises) {
   EXPECT_EQ(membership.role(), Membership::Role::kLeading) << "an old read says nothing";
   const auto back = *taken_over(*joined(change->next, replica("a", 9)), replica("a", 9), 1);
   membership.read({.configuration = back, .revision = 4}, now);
+  EXPECT_EQ(membership.role(), Membership::Role::kEnded);
+}
+
+// A backup b of a. Reads one configuration after the other.
+struct MemberTest : testing::Test {
+  ReplicationTimes times;
+  ReplicaLog log;
+  Membership membership{log, replica("b", 2), 0, 1, times};
+  Nanos now = kStart;
+  std::int64_t revision = 0;
+  GroupConfiguration first =
+      *joined(*joined(*founded(1, replica("a", 1), 1), replica("b", 2)), replica("c", 3));
+  void read(const GroupConfiguration& configuration) {
+    membership.read({.configuration = configuration, .revision = ++revision}, now);
+  }
+};
+
+TEST_F(MemberTest, ItsAnswerBindsIt) {
+  read(first);
+  now += times.wait_of_backup();
+  membership.backup().hello();
+  ASSERT_TRUE(
+      membership.backup().receive({.term = 1, .number = 1, .previous = {}, .marks = {}}, now));
+  ASSERT_TRUE(membership.backup().answer(now));
+  read(*taken_over(first, replica("b", 2), 2));
+  EXPECT_FALSE(membership.acts(now + times.lease));
+  EXPECT_TRUE(membership.acts(now + times.wait_of_backup()));
+}
+
+TEST_F(MemberTest, AReplicaThatWasRemovedAndAddedAgainWaitsAgain) {
+  read(first);
+  now += times.wait_of_backup();
+  // It reads neither of the two changes alone.
+  const auto again = *joined(*left(first, replica("b", 2)), replica("b", 2));
+  read(again);
+  read(*taken_over(again, replica("b", 2), 2));
+  EXPECT_FALSE(membership.acts(now + times.lease));
+  EXPECT_TRUE(membership.acts(now + times.wait_of_backup()));
+}
+
+TEST_F(MemberTest, GivesAPrimaryThatHasTakenOverTheWholeFailureTime) {
+  read(first);
+  Nanos end = now + times.failure;
+  for (; now < end; now += 50 * kMs)
+    EXPECT_FALSE(membership.wanted(now));
+  read(*taken_over(first, replica("c", 3), 2));
+  for (end = now + times.failure; now < end; now += 50 * kMs)
+    EXPECT_FALSE(membership.wanted(now));
+  now += 50 * kMs;
+  EXPECT_TRUE(membership.wanted(now));
+}
+
+TEST(Membership, ADataDirectoryOfAGroupFoundsNoOther) {
+  ReplicaLog log;
+  Membership membership(log, replica("b", 2), 7, 1, {});
+  membership.read({}, kStart);
+  EXPECT_FALSE(membership.wanted(kStart));
   EXPECT_EQ(membership.role(), Membership::Role::kEnded);
 }
 
