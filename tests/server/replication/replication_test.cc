@@ -265,6 +265,81 @@ TEST_F(PrimaryTest, AJoinerHasWhatWasAnsweredAsWritten) {
   EXPECT_TRUE(primary.begin_change(now));
 }
 
+// A joiner that has part of the log only.
+TEST_F(PrimaryTest, AJoinerHasWhatIsReplicated) {
+  now += times.failure + 1;
+  connect(2);
+  exchange(2);
+  primary.configuration_is(*primary.begin_change(now), now);
+  append(20);
+  exchange(2);
+  EXPECT_EQ(primary.marks().replicated, 20U);
+  connect(4);
+  std::optional<Entries> newest;
+  while (auto one = primary.next(4, now))
+    newest = one;
+  EXPECT_TRUE(primary.answered(4, {.number = 1, .last = at(1, 10)}, now));
+  EXPECT_FALSE(primary.begin_change(now));
+  EXPECT_TRUE(primary.answered(4, {.number = newest->number, .last = at(1, 20)}, now));
+  EXPECT_TRUE(primary.begin_change(now));
+}
+
+TEST_F(PrimaryTest, AnotherProcessOfANameDoesNotCount) {
+  connect(3);
+  exchange(3);
+  const Hello hello{.replica = replica("b", 9),
+                    .group = kGroup,
+                    .term = 1,
+                    .start = {},
+                    .history = history({at(1, 10)})};
+  EXPECT_EQ(primary.connected(9, hello, now), Primary::Admission::kAccepted);
+  exchange(9);
+  EXPECT_EQ(primary.marks(), Marks{}) << "the process of b that is in sync has answered nothing";
+  EXPECT_EQ(primary.lease_until(), std::numeric_limits<Nanos>::min());
+}
+
+TEST_F(PrimaryTest, ABackupThatAnswersWithoutProgressLeaves) {
+  connect(2);
+  connect(3);
+  exchange(2);
+  exchange(3);
+  append(20);
+  for (const Nanos end = now + times.failure + (2 * times.heartbeat); now < end;
+       now += times.heartbeat) {
+    exchange(2);
+    std::optional<Entries> newest;
+    while (auto one = primary.next(3, now))
+      newest = one;
+    if (!newest) continue;
+    EXPECT_TRUE(primary.answered(3, {.number = newest->number, .last = at(1, 10)}, now));
+  }
+  const auto change = primary.begin_change(now);
+  ASSERT_TRUE(change);
+  EXPECT_FALSE(change->find("c")->in_sync());
+  EXPECT_TRUE(change->find("b")->in_sync());
+}
+
+TEST_F(PrimaryTest, HasSettledWhenWhatItInheritedIsReplicatedAndItsTimeIsAnswered) {
+  Primary later(log, replica("a", 1), configuration, 500, times, now);
+  const auto answer = [&](std::uint64_t epoch, std::uint64_t unix_ms) {
+    const Hello hello{.replica = replica(epoch == 2 ? "b" : "c", epoch),
+                      .group = kGroup,
+                      .term = 1,
+                      .start = {},
+                      .history = history({at(1, 10)})};
+    EXPECT_EQ(later.connected(epoch, hello, now), Primary::Admission::kAccepted);
+    ASSERT_TRUE(later.next(epoch, now));
+    EXPECT_TRUE(later.answered(epoch, {.number = 1, .last = at(1, 10), .unix_ms = unix_ms}, now));
+  };
+  answer(2, 500);
+  EXPECT_FALSE(later.has_settled()) << "c has not answered";
+  answer(3, 499);
+  EXPECT_FALSE(later.has_settled()) << "c has another time";
+  EXPECT_EQ(later.unix_ms(), 499U);
+  answer(3, 500);
+  EXPECT_TRUE(later.has_settled());
+}
+
 TEST_F(PrimaryTest, IsSilentIfAChangeHasNoOutcome) {
   connect(2);
   connect(3);
