@@ -193,8 +193,8 @@ OrSentence<std::string> with_user(const std::string& path, const User& user, con
   return text;
 }
 
-// The text of the users file without the user's line, nothing if there is no such line. All other
-// lines stay as they are.
+// Returns the text of the users file without the user's line; nullopt: the file has no such line.
+// All other lines stay as they are.
 OrSentence<std::optional<std::string>> without_user(const std::string& path,
                                                     const std::string& name, const NewFile& next) {
   const auto text = read_users(path, false, next);

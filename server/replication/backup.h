@@ -11,6 +11,9 @@
 // Thread safety: none.
 #pragma once
 
+#include <algorithm>
+#include <utility>
+
 #include "server/replication/messages.h"
 #include "server/replication/replication_times.h"
 

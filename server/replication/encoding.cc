@@ -99,9 +99,6 @@ std::unexpected<Error> wrong() {
   return fail(Code::kCorrupt, "that is not a message of a replica, or it is damaged");
 }
 
-bool has_no_entry(const LogPosition& position) {
-  return position.version == 0 && position.term == 0;
-}
 // Before the first entry, or an entry.
 bool is_position(const LogPosition& position) {
   return (position.version == 0) == (position.term == 0);
@@ -157,8 +154,8 @@ Result<ReplicationMessage> decode_entries(Reader reader) {
   const Bytes bytes = reader.rest();
   if (!reader.is_over() || entries.number == 0 || entries.term == 0) return wrong();
   if (!is_position(entries.previous) || !is_position(last)) return wrong();
-  if (has_no_entry(last) != bytes.empty() || bytes.size() > kMaxBlockBytes) return wrong();
-  if (!has_no_entry(last)) {
+  if ((last == LogPosition{}) != bytes.empty() || bytes.size() > kMaxBlockBytes) return wrong();
+  if (!bytes.empty()) {
     entries.block = {
         .previous = entries.previous,
         .last = last,

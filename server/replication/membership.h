@@ -2,7 +2,7 @@
 // configuration, and decides whether to found the group, to follow a primary, to take over, or to
 // end.
 //
-//   Membership membership(me, parts...);
+//   Membership membership(log, me, group, new_group, times);
 //   membership.read(stored, now);                      // whenever a configuration was read
 //   if (const auto change = membership.wanted(now))    // store it; then read
 //     store.replace(change->revision, change->next, deadline);

@@ -73,14 +73,17 @@ bool Primary::is_silent(Nanos now) const {
   return is_disk_stuck_ && configuration_.in_sync_count() > 1;
 }
 
-void Primary::note_silence(Nanos now) {
-  if (is_silent(now)) silent_at_ = now;
+// Returns whether it is silent.
+bool Primary::note_silence(Nanos now) {
+  const bool silent = is_silent(now);
+  if (silent) silent_at_ = now;
+  return silent;
 }
 
 std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
-  note_silence(now);
+  if (note_silence(now)) return std::nullopt;
   const auto at = connections_.find(peer);
-  if (at == connections_.end() || at->second.needs_copy || is_silent(now)) return std::nullopt;
+  if (at == connections_.end() || at->second.needs_copy) return std::nullopt;
   Connection& connection = at->second;
   if (!log_.can_send_after(connection.sent)) {  // released meanwhile
     connection.needs_copy = true;
@@ -197,8 +200,7 @@ std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
 }
 
 std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
-  note_silence(now);
-  if (change_ || is_silent(now)) return std::nullopt;
+  if (note_silence(now) || change_) return std::nullopt;
   change_ = wanted_change(now);
   change_since_ = now;
   update();

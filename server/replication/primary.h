@@ -19,6 +19,7 @@
 // Thread safety: none.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
@@ -116,7 +117,7 @@ class Primary {
   template <class Visit>
   void for_each_counted(Visit visit) const;
   bool is_silent(Nanos now) const;
-  void note_silence(Nanos now);
+  bool note_silence(Nanos now);
   bool has_failed(const Process& process, Nanos now) const;
   bool may_join(const Connection& connection, Nanos now) const;
   std::optional<GroupConfiguration> wanted_change(Nanos now) const;

@@ -8,6 +8,7 @@
 
 #include "server/persistence/commit_log.h"
 #include "tests/server/persistence/support.h"
+#include "tests/server/persistence/wake_rounds.h"
 
 namespace rkv::server {
 namespace {
@@ -97,23 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Writers, CommitLogThreads, testing::Values(1, 2, 4));
 TEST(CommitLogSleep, AnEntryWakesTheApplierEveryTime) {
   const auto log = make_log();
   constexpr int kRounds = 2000;
-  std::atomic<int> consumed{0};
-  std::jthread applier([&] {
-    CommitLog::Entry entry;
-    while (consumed.load() < kRounds) {
-      log->wait_for_entries(60'000);
-      while (log->consume(&entry)) {
-        log->advance();
-        consumed.fetch_add(1);
-      }
-    }
-  });
-  for (int i = 0; i < kRounds; ++i) {
-    const auto ticket = log->begin(*log->try_reserve(1, 1));
-    log->finish(ticket, CommitLog::Kind::kRemove, {.key = as_bytes("k")});
-    while (consumed.load() <= i)
-      std::this_thread::yield();
-  }
+  test::run_wake_rounds(*log, kRounds);
 }
 
 TEST(CommitLogSleep, InterruptEndsBothKindsOfSleep) {

@@ -12,6 +12,7 @@
 #include "server/persistence/commit_log.h"
 #include "server/persistence/replication_reader.h"
 #include "tests/server/persistence/support.h"
+#include "tests/server/persistence/wake_rounds.h"
 
 namespace rkv::server {
 namespace {
@@ -225,7 +226,6 @@ TEST(ReplicatedLogThreads, AnEntryWakesTheReplicatorAndTheMarkWakesTheApplier) {
   const auto log = make_log();
   ReplicationReader reader(*log);
   constexpr int kRounds = 2000;
-  std::atomic<int> consumed{0};
   std::jthread replicator([&] {
     CommitLog::Entry entry;
     for (int read = 0; read < kRounds;) {
@@ -237,22 +237,7 @@ TEST(ReplicatedLogThreads, AnEntryWakesTheReplicatorAndTheMarkWakesTheApplier) {
       log->set_replicated_mark(entry.sequence);
     }
   });
-  std::jthread applier([&] {
-    CommitLog::Entry entry;
-    while (consumed.load() < kRounds) {
-      log->wait_for_entries(60'000);
-      while (log->consume(&entry)) {
-        log->advance();
-        consumed.fetch_add(1);
-      }
-    }
-  });
-  for (int i = 0; i < kRounds; ++i) {
-    const auto ticket = log->begin(*log->try_reserve(1, 1));
-    log->finish(ticket, CommitLog::Kind::kRemove, {.key = as_bytes("k")});
-    while (consumed.load() <= i)
-      std::this_thread::yield();
-  }
+  test::run_wake_rounds(*log, kRounds);
 }
 
 TEST(ReplicatedLogThreads, InterruptsReachTheirOwnSleeper) {

@@ -65,17 +65,17 @@ void GroupHost::start() {
   tick_ = 0;
 }
 
-void GroupHost::kill(bool loses_power) {
+void GroupHost::kill() {
   outside_.ended(number_);
   membership_.reset();
   log_.reset();
   admits_ = false;
-  engine_.resize(loses_power ? engine_sync_ : engine_wal_);
+  engine_.resize(engine_wal_);
   engine_wal_ = engine_sync_ = engine_.size();
 }
 
 void GroupHost::replace_engine(const GroupHost& other) {
-  kill(false);
+  kill();
   engine_ = other.engine_;
   engine_.resize(other.engine_wal_);
   engine_wal_ = engine_sync_ = engine_.size();
@@ -166,8 +166,7 @@ void GroupHost::follow() {
   outside_.send(number_, link_, {.link = link_, .answer = answer});
 }
 
-// The order of rule T_AFTER_LOOK: the clock is read, then the lease is compared, then the line is
-// written. Time may pass in between.
+// In one step, so that the order of clock, lease and line (rule T_AFTER_LOOK) is not tested here.
 void GroupHost::tick() {
   const server::Primary& primary = *membership_->primary();
   const Nanos t = local(scheduler_.now());
@@ -211,7 +210,7 @@ void GroupHost::step() {
   if (!lives()) return;
   change_ = membership_->wanted(local(scheduler_.now()));
   if (membership_->role() == Membership::Role::kEnded) {
-    kill(false);
+    kill();
     return start();
   }
   if (membership_->role() == Membership::Role::kStarting) return;

@@ -53,7 +53,7 @@ class GroupHost {
 
   // ---- faults
   void start();  // a new process, from the engine
-  void kill(bool loses_power);
+  void kill();   // what is not in the write-ahead log is lost
   void pause(Nanos until) { paused_until_ = std::max(paused_until_, until); }
   void replace_engine(const GroupHost& other);
   bool lives() const { return membership_ != nullptr; }
@@ -106,9 +106,9 @@ class GroupHost {
   Nanos offset_;
   Nanos paused_until_ = 0;
 
-  std::vector<Stored> engine_;  // survives the process
-  std::size_t engine_wal_ = 0;  // how many survive the process
-  std::size_t engine_sync_ = 0;
+  std::vector<Stored> engine_;   // survives the process
+  std::size_t engine_wal_ = 0;   // how many survive the process
+  std::size_t engine_sync_ = 0;  // how many are answered as synced
 
   // Of the process.
   std::uint64_t epoch_ = 0;

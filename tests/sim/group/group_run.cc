@@ -58,7 +58,7 @@ class Run {
       verdict_.stuck = "the run does not end";
     for (const auto& host : hosts_) {
       verdict_.copies += host->copies();
-      if (host->lives()) host->kill(false);
+      if (host->lives()) host->kill();
     }
     verdict_.trace = scheduler_.trace_hash() ^ scheduler_.events();
     return verdict_;
@@ -176,6 +176,7 @@ class Run {
   // stays.
   void observe(const Write& write, std::uint64_t least) {
     if (write.ordinal < least) return complain("a GET answers what was replaced before it began");
+    scheduler_.trace(write.ordinal, write.id);
     if (write.ordinal == 0) return;
     const auto [at, is_new] = answered_.emplace(write.ordinal, write.id);
     if (!is_new && at->second != write.id) complain("two answers exclude each other");
@@ -226,7 +227,7 @@ class Run {
         return host.pause(scheduler_.now() + time);
       case 2: {
         if (!host.lives() || plan_.answers_from_memory()) return;
-        host.kill(false);
+        host.kill();
         return scheduler_.at(scheduler_.now() + time, [&host] {
           if (!host.lives()) host.start();
         });
