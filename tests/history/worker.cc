@@ -51,7 +51,10 @@ std::string tag_of(const std::string& value) {
   return fmt::format("not whole: {} bytes beginning with {}", value.size(), tag.substr(0, 20));
 }
 
-Client connect(Shared& shared, std::uint64_t seed, std::uint16_t requests_in_flight) {
+namespace {
+
+ClientOptions options_of(const Shared& shared, std::uint64_t seed,
+                         std::uint16_t requests_in_flight) {
   ClientOptions options{.server = shared.address,
                         .name = fmt::format("history-{}", seed % 100),
                         .timeout = milliseconds(60'000),
@@ -63,12 +66,26 @@ Client connect(Shared& shared, std::uint64_t seed, std::uint16_t requests_in_fli
                         .repeat_connect = false};
   // Some clients find every key in their cache, others use only the directory.
   if (seed % 3 == 0) options.cache_bytes = 0;
+  return options;
+}
+
+// Tries again until `is_enough` returns true: then there may be no client.
+template <class IsEnough>
+std::optional<Client> connect_until(IsEnough is_enough, Shared& shared,
+                                    const ClientOptions& options) {
   for (;;) {
     auto client = Client::connect(options);
     if (client) return std::move(*client);
+    if (is_enough()) return std::nullopt;
     shared.rest_if_held();
     std::this_thread::sleep_for(milliseconds(10));  // the server is suspended, or away
   }
+}
+
+}  // namespace
+
+Client connect(Shared& shared, std::uint64_t seed, std::uint16_t requests_in_flight) {
+  return *connect_until([] { return false; }, shared, options_of(shared, seed, requests_in_flight));
 }
 
 void Shared::rest_if_held() {
@@ -119,10 +136,14 @@ void Worker::see_restart() {
   client_.reset();
 }
 
+// The server may never come back: then the worker ends with the client that it has.
 void Worker::replace_client() {
+  auto next = connect_until([this] { return shared_.over.load(); }, shared_,
+                            options_of(shared_, random_(), kRequestsInFlight));
+  if (!next) return;
   add_stats();
   handles_.clear();
-  client_.emplace(connect(shared_, random_()));
+  client_.emplace(std::move(*next));
   recorder_.client_replaced();
   ++replaced_;
 }

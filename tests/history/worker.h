@@ -34,8 +34,11 @@ struct Shared {
   void rest_if_held();
 };
 
+inline constexpr std::uint16_t kRequestsInFlight = 4;
+
 // Tries until it succeeds.
-Client connect(Shared& shared, std::uint64_t seed, std::uint16_t requests_in_flight = 4);
+Client connect(Shared& shared, std::uint64_t seed,
+               std::uint16_t requests_in_flight = kRequestsInFlight);
 
 class Worker {
  public:
