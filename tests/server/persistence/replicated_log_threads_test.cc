@@ -112,7 +112,7 @@ class Guard {
   std::atomic<std::uint64_t> ahead_{0};
 };
 
-std::unique_ptr<CommitLog> make_log() {
+std::unique_ptr<CommitLog> make_replicated_log() {
   return *CommitLog::create(CommitLog::kMinCapacityBytes, CommitLog::Group::kReplicated);
 }
 
@@ -173,7 +173,7 @@ void apply(CommitLog& log, Guard& guard, std::atomic<std::uint64_t>& applied) {
 }
 
 TEST(ReplicatedLogThreads, EachConsumerGetsEveryEntryInOrderAndWhole) {
-  const auto log = make_log();
+  const auto log = make_replicated_log();
   ReplicationReader reader(*log);
   Guard guard;
   Checker replicator;
@@ -198,7 +198,7 @@ TEST(ReplicatedLogThreads, EachConsumerGetsEveryEntryInOrderAndWhole) {
 
 // Canary: the marks move before the other replicas have the entries. The guard must see it.
 TEST(ReplicatedLogThreads, AnApplierAheadOfTheReplicasIsSeen) {
-  const auto log = make_log();
+  const auto log = make_replicated_log();
   ReplicationReader reader(*log);
   Guard guard;
   std::atomic<bool> applier_has_it{false};
@@ -223,7 +223,7 @@ TEST(ReplicatedLogThreads, AnApplierAheadOfTheReplicasIsSeen) {
 
 // A lost wake-up would make a round last a minute.
 TEST(ReplicatedLogThreads, AnEntryWakesTheReplicatorAndTheMarkWakesTheApplier) {
-  const auto log = make_log();
+  const auto log = make_replicated_log();
   ReplicationReader reader(*log);
   constexpr int kRounds = 2000;
   std::jthread replicator([&] {
@@ -241,7 +241,7 @@ TEST(ReplicatedLogThreads, AnEntryWakesTheReplicatorAndTheMarkWakesTheApplier) {
 }
 
 TEST(ReplicatedLogThreads, InterruptsReachTheirOwnSleeper) {
-  const auto log = make_log();
+  const auto log = make_replicated_log();
   ReplicationReader reader(*log);
   reader.interrupt();
   reader.wait_for_entries(60'000);
