@@ -1,0 +1,84 @@
+#include "server/replication/connection/replica_handshake.h"
+
+#include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include <utility>
+
+namespace rkv::server {
+
+namespace {
+
+std::string sentence_of(const std::string& peer, const asio::error_code& error) {
+  const bool is_tls = error.category() == asio::error::get_ssl_category();
+  const int reason = is_tls ? ERR_GET_REASON(static_cast<unsigned long>(error.value())) : 0;
+  switch (reason) {
+    case 0:
+      return fmt::format("{} ended the connection during its handshake: {}", peer, error.message());
+    case SSL_R_BINDER_DOES_NOT_VERIFY:
+    case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
+      return fmt::format(
+          "{} has another secret than this replica: give all replicas of a group the same "
+          "--group-secret",
+          peer);
+    case SSL_R_BAD_EXTENSION:  // find_key() does not know the identity
+    case SSL_R_TLSV1_ALERT_INTERNAL_ERROR:
+      return fmt::format(
+          "only one of {} and this replica has a secret: give all replicas of a group the same "
+          "--group-secret",
+          peer);
+    default:
+      return fmt::format("{} did not prove that it is a replica of this group: {}", peer,
+                         error.message());
+  }
+}
+
+}  // namespace
+
+ReplicaHandshake::ReplicaHandshake(std::unique_ptr<EncryptedStream> stream, Done done)
+    : stream_(std::move(stream)),
+      timer_(stream_->stream.get_executor()),
+      peer_(stream_->peer),
+      done_(std::move(done)) {}
+
+void ReplicaHandshake::start(std::chrono::steady_clock::duration limit) {
+  timer_.expires_after(limit);
+  timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
+    if (!error) self->refuse(fmt::format("{} did not finish its handshake in time", self->peer_));
+  });
+  const auto type = stream_->tls->side() == ReplicaTls::Side::kClient
+                        ? asio::ssl::stream_base::client
+                        : asio::ssl::stream_base::server;
+  stream_->stream.async_handshake(type, [self = shared_from_this()](const asio::error_code& error) {
+    if (!self->done_) return;
+    if (error) return self->finish(sentence_of(self->peer_, error));
+    if (!self->stream_->is_proved()) {  // REPTLS-1
+      return self->finish(
+          fmt::format("{} did not prove that it is a replica of this group", self->peer_));
+    }
+    self->finish({});
+  });
+}
+
+void ReplicaHandshake::refuse(std::string why) {
+  finish(std::move(why));
+}
+
+void ReplicaHandshake::cancel() {
+  if (!done_) return;
+  done_ = nullptr;
+  timer_.cancel();
+  stream_->close();
+}
+
+void ReplicaHandshake::finish(std::string why) {
+  if (!done_) return;
+  const Done done = std::exchange(done_, nullptr);
+  timer_.cancel();
+  if (why.empty()) return done(std::move(stream_));
+  stream_->close();  // stays until the handler of the handshake has run
+  done(std::unexpected(std::move(why)));
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,131 @@
+#include "server/replication/connection/replica_tls.h"
+
+#include <fmt/format.h>
+#include <openssl/ssl.h>
+
+#include <array>
+#include <utility>
+
+#include "common/parse.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
+constexpr std::array<unsigned char, 2> kCipherNumber = {0x13, 0x01};
+
+// Where a context keeps the secret. Asio uses the context's own pointer to data itself.
+int secret_index() {
+  static const int index = SSL_CTX_get_ex_new_index(
+      0, nullptr, nullptr, nullptr, [](void*, void* secret, CRYPTO_EX_DATA*, int, long, void*) {
+        delete static_cast<GroupSecret*>(secret);
+      });
+  return index;
+}
+
+const GroupSecret& secret_of(SSL* ssl) {
+  return *static_cast<const GroupSecret*>(
+      SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), secret_index()));
+}
+
+// A key is to OpenSSL a session that can be resumed. nullptr: out of memory.
+SSL_SESSION* session_of(SSL* ssl) {
+  const Bytes key = secret_of(ssl).bytes();
+  const SSL_CIPHER* const cipher = SSL_CIPHER_find(ssl, kCipherNumber.data());
+  SSL_SESSION* const session = SSL_SESSION_new();
+  if (session == nullptr) return nullptr;
+  if (cipher != nullptr &&
+      SSL_SESSION_set1_master_key(session, reinterpret_cast<const unsigned char*>(key.data()),
+                                  key.size()) == 1 &&
+      SSL_SESSION_set_cipher(session, cipher) == 1 &&
+      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1)
+    return session;
+  SSL_SESSION_free(session);
+  return nullptr;
+}
+
+int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** identity, std::size_t* length,
+              SSL_SESSION** session) {
+  const std::string_view ours = secret_of(ssl).identity();  // static
+  *identity = reinterpret_cast<const unsigned char*>(ours.data());
+  *length = ours.size();
+  *session = session_of(ssl);
+  return *session != nullptr ? 1 : 0;
+}
+
+int find_key(SSL* ssl, const unsigned char* identity, std::size_t length, SSL_SESSION** session) {
+  *session = nullptr;
+  if (std::string_view(reinterpret_cast<const char*>(identity), length) !=
+      secret_of(ssl).identity())
+    return 0;
+  *session = session_of(ssl);
+  return *session != nullptr ? 1 : 0;
+}
+
+}  // namespace
+
+ReplicaTls::ReplicaTls(Side side)
+    : side_(side),
+      context_(side == Side::kClient ? asio::ssl::context::tlsv13_client
+                                     : asio::ssl::context::tlsv13_server) {}
+
+Result<std::shared_ptr<ReplicaTls>> ReplicaTls::make(const GroupSecret& secret, Side side) {
+  std::shared_ptr<ReplicaTls> tls(new ReplicaTls(side));
+  SSL_CTX* const context = tls->context_.native_handle();
+  auto kept = std::make_unique<GroupSecret>(secret);
+  if (SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_ciphersuites(context, kCipher) != 1 || SSL_CTX_set_num_tickets(context, 0) != 1 ||
+      SSL_CTX_set_ex_data(context, secret_index(), kept.get()) != 1)
+    return fail(Code::kUnsupported, "OpenSSL here has no TLS 1.3 with TLS_AES_128_GCM_SHA256");
+  (void)kept.release();  // the context's from here on
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  // A certificate is never good: there is no authority.
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  if (side == Side::kClient) {
+    SSL_CTX_set_psk_use_session_callback(context, offer_key);
+  } else {
+    // OpenSSL wants a name for what is resumed where certificates are checked.
+    const auto* const name = reinterpret_cast<const unsigned char*>("rkv");
+    if (SSL_CTX_set_session_id_context(context, name, 3) != 1)
+      return fail(Code::kInternal, "OpenSSL takes no name for a session");
+    SSL_CTX_set_psk_find_session_callback(context, find_key);
+  }
+  return tls;
+}
+
+EncryptedStream::EncryptedStream(asio::ip::tcp::socket socket, std::shared_ptr<ReplicaTls> with)
+    : tls(std::move(with)), stream(std::move(socket), tls->context()) {
+  asio::error_code error;
+  peer = to_text(this->socket().remote_endpoint(error));
+  this->socket().set_option(asio::ip::tcp::no_delay(true), error);
+}
+
+bool EncryptedStream::is_proved() {
+  return SSL_session_reused(stream.native_handle()) == 1;
+}
+
+void EncryptedStream::close() {
+  asio::error_code ignored;
+  socket().close(ignored);
+}
+
+std::string to_text(const asio::ip::tcp::endpoint& endpoint) {
+  const std::string host = endpoint.address().to_string();
+  return fmt::format(fmt::runtime(endpoint.address().is_v6() ? "[{}]:{}" : "{}:{}"), host,
+                     endpoint.port());
+}
+
+bool split_address(const std::string& address, std::string& host, std::string& port) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0) return false;
+  host = address.substr(0, colon);
+  port = address.substr(colon + 1);
+  const bool in_brackets = host.starts_with('[') && host.ends_with(']');
+  if (in_brackets) host = host.substr(1, host.size() - 2);
+  if (host.empty() || (!in_brackets && host.find(':') != std::string::npos)) return false;
+  return parse_number<std::uint16_t>(port).has_value();
+}
+
+}  // namespace rkv::server
