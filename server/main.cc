@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <exception>
 #include <optional>
@@ -174,7 +176,8 @@ std::optional<Failure> start(Server& server) {
   }
 }
 
-int serve(const Options& options, const std::vector<std::string>& arguments) {
+// `*starts_again`: the process should start again, as a replica that has lost its place in a group.
+int serve(const Options& options, const std::vector<std::string>& arguments, bool* starts_again) {
   raise_limit_of_open_files();
   const rkv::SteadyClock clock;
   Server server(options, clock, open_transports);
@@ -190,9 +193,12 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
       server.read_users_again();
     }
     server.tick();
+    if (server.ended()) break;
     manager.tick();
     rkv::server::summarise_log();
   }
+  const auto ended = server.ended();
+  if (ended) rkv::log_warn(EventName("ended"), "{}", ended->failure.sentence);
   rkv::log_info(EventName("stopping"), "stopping");
   manager.stopping();
   const StopWatch watch(kLongestStop, [] {
@@ -202,14 +208,29 @@ int serve(const Options& options, const std::vector<std::string>& arguments) {
                    kLongestStop / rkv::kNanosPerSecond);
     std::_Exit(rkv::server::kExitOther);
   });
-  if (const auto failure = server.stop()) return tell(*failure);
-  return rkv::server::kExitClean;
+  const auto failure = server.stop();
+  if (ended) {
+    if (ended->may_start_again) *starts_again = true;
+    return ended->failure.exit_code;
+  }
+  return failure ? tell(*failure) : int{rkv::server::kExitClean};
+}
+
+// Runs this program again in the same process, with the same arguments. Returns if that fails.
+void start_again(char** argv) {
+  // Not at once: what ended this replica may end the next.
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 300'000'000};
+  nanosleep(&kPause, nullptr);
+  rkv::log_info(EventName("starting_again"), "starting again as a backup");
+  execv("/proc/self/exe", argv);
+  rkv::log_error(EventName("failed"), "cannot start again: {}", std::strerror(errno));
 }
 
 // The log sink is installed, so errors are logged.
-int run(const Options& options, const std::vector<std::string>& arguments, bool serves) {
+int run(const Options& options, const std::vector<std::string>& arguments, bool serves,
+        bool* starts_again) {
   try {
-    return serves ? serve(options, arguments) : work_offline(options);
+    return serves ? serve(options, arguments, starts_again) : work_offline(options);
   } catch (const std::exception& error) {
     return tell({.exit_code = rkv::server::kExitOther, .sentence = error.what()});
   }
@@ -252,8 +273,10 @@ int main(int argc, char** argv) {
     rkv::server::install_log_sink(parsed.options.log_level, parsed.options.log_format);
     for (const std::string& sentence : rkv::server::unknown_variables(environ))
       rkv::log_warn(EventName("unknown_variable"), "{}", sentence);
-    const int status = run(parsed.options, arguments, serves);
+    bool starts_again = false;
+    const int status = run(parsed.options, arguments, serves, &starts_again);
     rkv::server::summarise_log(true);
+    if (starts_again) start_again(argv);
     return status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "kvserver: %s\n", error.what());

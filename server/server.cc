@@ -15,9 +15,12 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/thread.h"
+#include "server/group/etcd_configuration_store.h"
 #include "server/monitor/reports.h"
 #include "server/persistence/boot_number.h"
 #include "server/persistence/files.h"
+#include "server/replica/replica_storage.h"
+#include "server/replication/connection/group_secret.h"
 
 namespace rkv::server {
 
@@ -101,6 +104,7 @@ std::optional<Failure> Server::start_parts() {
   if (auto failure = open_data()) return failure;
   monitor_.doing("opening the network");
   if (auto failure = open_network()) return failure;
+  if (options_.is_in_group()) return join_group();
   monitor_.doing("allocating the first memory");
   if (auto failure = create_store()) return failure;
   if (auto failure = create_workers()) return failure;
@@ -217,15 +221,35 @@ std::optional<Failure> Server::open_data() {
   const std::int64_t now = unix_ns();
   auto engine =
       StorageEngine::open(directory, {.accept_damaged_log = options_.accept_damaged_log,
-                                      .least_boot = least_boot_at(now),
+                                      .least_boot = options_.is_in_group() ? 1 : least_boot_at(now),
                                       .unix_ms = static_cast<std::uint64_t>(now / kNanosPerMs)});
   if (!engine) {
     return Failure{exit_code_of(engine.error()), fmt::format("cannot use the data directory {}: {}",
                                                              directory, to_string(engine.error()))};
   }
   engine_ = std::move(*engine);
+  storage_ = engine_.get();
+  if (auto failure = check_group()) return failure;
+  return options_.is_in_group() ? std::nullopt : open_log();
+}
+
+// The versions of a group's primary begin with its term. A server of its own would use others.
+std::optional<Failure> Server::check_group() const {
+  if (options_.is_in_group()) return std::nullopt;
+  const auto kept = ReplicaStorage::kept_in(*engine_);
+  if (!kept) return Failure{exit_code_of(kept.error()), to_string(kept.error())};
+  if (kept->group == 0) return std::nullopt;
+  return Failure{kExitData, fmt::format("the data directory {} belongs to a replica of a group: "
+                                        "start it with --etcd, --group and --name",
+                                        options_.data_dir)};
+}
+
+// In a group: when this replica is elected.
+std::optional<Failure> Server::open_log() {
   boot_ = engine_->boot();
-  auto log = CommitLog::create(options_.queue_bytes);
+  auto log =
+      CommitLog::create(options_.queue_bytes, options_.is_in_group() ? CommitLog::Group::kReplicated
+                                                                     : CommitLog::Group::kNone);
   if (!log) return environment_failure("cannot allocate the commit log (--queue)", log.error());
   log_ = std::move(*log);
   make_scans();
@@ -300,6 +324,76 @@ std::optional<Failure> Server::open_network() {
   return std::nullopt;
 }
 
+std::optional<Failure> Server::join_group() {
+  GroupSecret secret = GroupSecret::well_known();
+  if (!options_.group_secret.empty()) {
+    std::string problem;
+    auto loaded = GroupSecret::load(options_.group_secret, &problem);
+    if (!loaded) return Failure{exit_code_of_users(loaded.error()), problem};
+    secret = *loaded;
+  }
+  configurations_ = std::make_unique<EtcdConfigurationStore>(options_.etcd, options_.group, clock_);
+  auto replicator = Replicator::create(
+      {.name = options_.name,
+       .address = options_.listen,
+       .secret = secret,
+       .queue_bytes = options_.queue_bytes,
+       .sync_interval_ms = static_cast<int>(options_.sync_interval_ms)},
+      {.engine = *engine_, .store = *configurations_, .clock = clock_, .unix_ms = [] {
+         return static_cast<std::uint64_t>(unix_ns() / kNanosPerMs);
+       }});
+  if (!replicator) {
+    return Failure{exit_code_of(replicator.error()),
+                   fmt::format("cannot use the data directory {}: {}", options_.data_dir,
+                               to_string(replicator.error()))};
+  }
+  replicator_ = std::move(*replicator);
+  std::string problem;
+  if (const Status listening = replicator_->start(&problem); !listening)
+    return Failure{kExitEnvironment, problem};
+  monitor_.doing("following the group's primary");
+  // From here on a signal must be handled by stop(): other replicas may count on this one.
+  if (before_serving_) std::exchange(before_serving_, nullptr)();
+  log_info(EventName("replica_ready"), "kvserver is replica {} of group {}, and waits for etcd",
+           field("name", options_.name), field("group", options_.group));
+  return std::nullopt;
+}
+
+void Server::follow_group() {
+  const Replicator::State state = replicator_->state();
+  if (state.phase == Replicator::Phase::kEnded) {
+    ended_ = {.failure = {kExitDataLater, fmt::format("this replica has ended its part in the "
+                                                      "group: {}",
+                                                      state.why)},
+              .may_start_again = state.may_start_again};
+    if (!state.may_start_again) ended_->failure.exit_code = kExitData;
+    return;
+  }
+  if (state.phase == Replicator::Phase::kElected && !ready_) {
+    if (auto failure = become_primary(state.term))
+      ended_ = {.failure = *std::move(failure), .may_start_again = false};
+    return;
+  }
+  if (!ready_ && state.primary != std::exchange(followed_, state.primary)) {
+    log_info(EventName("following"), "the primary of the group is {}",
+             field("primary", state.primary.empty() ? "not known" : state.primary));
+  }
+}
+
+std::optional<Failure> Server::become_primary(std::uint32_t term) {
+  log_info(EventName("elected"), "this replica is the primary of the group in term {}",
+           field("term", term));
+  auto storage = replicator_->take_over();
+  if (!storage) return Failure{kExitDataLater, to_string(storage.error())};
+  storage_ = *storage;
+  if (const Status begins = engine_->begin_at(term); !begins)
+    return Failure{kExitData, to_string(begins.error())};
+  if (auto failure = open_log()) return failure;
+  if (auto failure = create_store()) return failure;
+  if (auto failure = create_workers()) return failure;
+  return begin_serving();
+}
+
 std::optional<Failure> Server::create_store() {
   const auto physical = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -362,6 +456,7 @@ std::optional<Failure> Server::create_workers() {
                            .make_durable =
                                [this](Durability level, std::uint64_t sequence) {
                                  if (applier_) applier_->request(level, sequence);
+                                 if (replicator_) replicator_->request(level, sequence);
                                },
                            .durability = options_.durability,
                            .network = network,
@@ -450,14 +545,10 @@ std::optional<Failure> Server::begin_serving() {
     }
     publish_marks();  // all existing records are of earlier boots, so they are on disk
     const ApplierOptions options{.sync_interval_ms = static_cast<int>(options_.sync_interval_ms)};
-    applier_ = std::make_unique<Applier>(*log_, *engine_, clock_, options, [this] {
-      publish_marks();
-      endpoints_->wake_workers();
-      if (backups_) backups_->marks_changed();
-      scans_->marks_changed();
-      disk_fetcher_->marks_changed();
-    });
+    applier_ =
+        std::make_unique<Applier>(*log_, *storage_, clock_, options, [this] { disk_moved(); });
     applier_->start();
+    if (replicator_) replicate();
     if (backups_) backups_->start();
     scans_->start();
   }
@@ -465,7 +556,7 @@ std::optional<Failure> Server::begin_serving() {
   counter_flusher_->start();
   start_maintenance();
   start_loading();
-  tick();
+  tick_memory();
   endpoints_->admit({.workers = {},
                      .all_workers = {},
                      .epoch = memory_->epoch(),
@@ -484,7 +575,32 @@ std::optional<Failure> Server::begin_serving() {
   return std::nullopt;
 }
 
-// Called once before the applier runs, then only on the applier's thread.
+// On the applier's thread.
+void Server::disk_moved() {
+  if (replicator_) {
+    replicator_->disk_moved();
+  } else {
+    publish_marks();
+  }
+  endpoints_->wake_workers();
+  if (backups_) backups_->marks_changed();
+  scans_->marks_changed();
+  disk_fetcher_->marks_changed();
+}
+
+void Server::replicate() {
+  replicator_->serve({.log = *log_,
+                      .term = boot_,
+                      .marks_changed =
+                          [this] {
+                            publish_marks();
+                            endpoints_->wake_workers();
+                          },
+                      .show = [](Nanos, Version) {}});
+}
+
+// Called once before the applier runs, then only on the applier's thread; in a group, the
+// replicator's.
 // Clients READ these marks to learn what a fail-over keeps, so they are the group's.
 void Server::publish_marks() {
   const std::uint64_t sync = log_->group_sync_mark();  // first: it never passes the other
@@ -497,14 +613,29 @@ void Server::follow_wall_clock() {
              "the wall clock was adjusted by {} s: keys expire by the new time",
              field("seconds", static_cast<double>(step) / 1e3));
   }
-  store_->expiry_clock().set(wall_->unix_ms_at_0());
+  const std::uint64_t at_0 = wall_->unix_ms_at_0();
+  store_->expiry_clock().set(replicator_ ? group_unix_ms_at_0(at_0) : at_0);
+}
+
+// The keys of a group expire by a time that all its replicas in sync know of, so that no key comes
+// back when another becomes the primary. It never falls.
+std::uint64_t Server::group_unix_ms_at_0(std::uint64_t wall_at_0) {
+  const auto now = static_cast<std::uint64_t>(clock_.now() / kNanosPerMs);
+  const std::uint64_t known = std::min(wall_at_0 + now, replicator_->latest_unix_ms());
+  latest_unix_ms_ = std::max({known, latest_unix_ms_, replicator_->first_unix_ms()});
+  return latest_unix_ms_ - now;
 }
 
 void Server::tick() {
+  if (replicator_ && !ended_) follow_group();
+  if (ready_ && !ended_) tick_memory();
+  if (!options_.metrics.empty()) monitor_.tick();
+}
+
+void Server::tick_memory() {
   follow_wall_clock();
   memory_->set_tick(static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs));
   if (applier_ != nullptr) disk_watch_.look(log_facts());
-  if (!options_.metrics.empty()) monitor_.tick();
 }
 
 // At rest: no client is served, and the workers' unfinished writes were destroyed with them.
@@ -531,9 +662,14 @@ std::optional<Failure> Server::stop() {
   if (maintenance_) maintenance_->stop();
   if (counter_flusher_) counter_flusher_->stop();
   if (scans_) scans_->stop();
+  if (replicator_ && !applier_) {
+    if (const Status saved = replicator_->stop(); !saved)
+      failure = Failure{kExitOther, to_string(saved.error())};
+  }
   if (applier_) {
     constexpr std::int64_t kPatienceMs = 10'000;  // applier_->stop() waits at least as long again
     const CounterCells::Swept ended = counter_flusher_->end(kPatienceMs);
+    if (replicator_) (void)replicator_->stop();
     if (const Status saved = applier_->stop(); !saved) {
       failure = Failure{kExitOther, to_string(saved.error())};
     } else if (!ended.status) {

@@ -7,7 +7,10 @@
 //     report(failure->sentence);
 //     return failure->exit_code;
 //   }
-//   while (no signal within 100 ms) server.tick();
+//   while (no signal within 100 ms) {
+//     server.tick();
+//     if (server.ended()) break;
+//   }
 //   return server.stop();
 //
 // Start order:
@@ -22,6 +25,9 @@
 //  8. applier, workers
 //  9. admit
 // Records are loaded from disk afterwards, while clients are served.
+//
+// A replica of a group (--etcd) starts up to step 5, and follows the group's primary. tick() goes
+// on with step 6 when the replica is elected. The version numbers of step 7 begin with the term.
 //
 // Thread safety: one owner.
 #pragma once
@@ -54,6 +60,7 @@
 #include "server/persistence/storage_engine.h"
 #include "server/program/options.h"
 #include "server/program/wall_clock.h"
+#include "server/replica/replicator.h"
 #include "server/request/outcome_archive.h"
 #include "server/store/store.h"
 
@@ -69,11 +76,19 @@ class Server {
 
   // start() calls it just before the first step that makes a promise to a client.
   void before_serving(std::function<void()> call) { before_serving_ = std::move(call); }
-  // Blocks until clients are admitted, which takes as long as opening the database.
+  // Blocks until clients are admitted, which takes as long as opening the database. In a group,
+  // until the replica follows.
   std::optional<Failure> start();
   bool ready() const { return ready_; }
-  // Call every 100 ms: advances the tick by which clients see that the server is alive.
+  // Call every 100 ms: advances the tick by which clients see that the server is alive. Blocks when
+  // a replica is elected, until clients are admitted.
   void tick();
+  // Why a replica has ended its part in the group; nullopt: it has not. Then call stop().
+  struct Ended {
+    Failure failure;
+    bool may_start_again = false;  // a new process would be a backup
+  };
+  const std::optional<Ended>& ended() const { return ended_; }
   // Reads the users file again (SIGHUP). Ends the sessions of users that were removed or changed.
   // If the file is invalid, nothing changes and an error is logged. Call it after start().
   void read_users_again();
@@ -93,6 +108,14 @@ class Server {
   std::optional<Failure> open_backups();
   void make_scans();
   std::optional<Failure> open_network();
+  std::optional<Failure> join_group();
+  void follow_group();
+  std::optional<Failure> become_primary(std::uint32_t term);
+  std::optional<Failure> open_log();
+  std::optional<Failure> check_group() const;
+  void disk_moved();
+  void tick_memory();
+  void replicate();
   std::optional<Failure> create_store();
   std::optional<Failure> create_workers();
   DiskReads disk_reads() const;
@@ -103,6 +126,7 @@ class Server {
   void publish_marks();
   std::optional<Failure> check_memory();
   void follow_wall_clock();
+  std::uint64_t group_unix_ms_at_0(std::uint64_t wall_at_0);
   LogFacts log_facts() const;
   std::string_view who_may_connect() const;
   MemoryFacts memory_facts() const;
@@ -117,7 +141,12 @@ class Server {
   std::shared_ptr<Authentication> authentication_;  // nullptr: no users
   std::unique_ptr<Revocations> revocations_;        // likewise
   std::optional<LockFile> lock_;
-  std::unique_ptr<StorageEngine> engine_;  // nullptr: memory only
+  std::unique_ptr<StorageEngine> engine_;               // nullptr: memory only
+  std::unique_ptr<ConfigurationStore> configurations_;  // nullptr: in no group
+  std::unique_ptr<Replicator> replicator_;              // likewise
+  Storage* storage_ = nullptr;                          // what the applier writes to
+  std::uint64_t latest_unix_ms_ = 0;                    // that keys of a group expired by
+  std::string followed_;                                // the primary that was logged
   std::uint32_t boot_ = 0;
   std::optional<WallClock> wall_;  // used by the main thread
   std::unique_ptr<CommitLog> log_;
@@ -134,6 +163,7 @@ class Server {
   std::unique_ptr<StoreMaintenance> maintenance_;
   std::uint64_t estimated_records_ = 0;  // on disk at the start
   DiskWatch disk_watch_;                 // used by the main thread
+  std::optional<Ended> ended_;
   bool ready_ = false;
   bool stopped_ = false;
   Monitor monitor_;  // last: it reads the other members, so it is destroyed first

@@ -91,7 +91,9 @@ EtcdConfigurationStore::EtcdConfigurationStore(const std::vector<std::string>& s
   RKV_CHECK(!servers.empty(), "etcd has at least one server");
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMs);
+  // In spite of its name it is how long an attempt to connect may take. On a busy machine even one to
+  // a neighbour takes a while to be noticed.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kTryMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectMs);
   for (const std::string& address : servers) {
     servers_.push_back(std::make_unique<Server>(

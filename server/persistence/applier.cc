@@ -137,13 +137,16 @@ bool Applier::collect(std::uint64_t through) {
   const bool limited = take(through);
   // Entries taken again after a failure were counted before.
   if (through == 0) taken_.fetch_add(batch_.added(), std::memory_order_relaxed);
+  Version newest;
   batch_.for_each([&](const CommitLog::Entry& entry) {
+    newest = std::max(newest, entry.record.version);
     if (entry.kind == CommitLog::Kind::kPut) {
       storage_.add_put(entry.record);
     } else {
       storage_.add_remove(entry.record.key);
     }
   });
+  storage_.set_through(newest);
   coalesced_.fetch_add(batch_.void_ones(), std::memory_order_relaxed);
   batch_.clear();
   return limited;

@@ -99,8 +99,9 @@ struct CommitLog::Ring {
   alignas(64) std::atomic<std::uint64_t> used_words{0};  // reserved, or begun and not yet freed
   alignas(64) std::atomic<std::uint64_t> head{0};        // position of the next entry
 
-  // Used by the replicator only.
-  alignas(64) std::uint64_t unread = 0;  // position of the next entry that it reads
+  // Position of the next entry that the replication reader reads. It alone stores it. The thread
+  // that sets the mark checks it.
+  alignas(64) std::atomic<std::uint64_t> unread{0};
 
   // Used by the applier only.
   alignas(64) std::uint64_t next = 0;  // position of the next entry to consume
@@ -313,18 +314,20 @@ void CommitLog::interrupt() {
 
 bool CommitLog::read_next(Entry* entry) {
   Ring& ring = *ring_;
-  if (!ring.finished(ring.unread, std::memory_order_acquire)) return false;
-  ring.unread = ring.read(ring.unread, entry).end;
+  const std::uint64_t at = ring.unread.load(std::memory_order_relaxed);
+  if (!ring.finished(at, std::memory_order_acquire)) return false;
+  ring.unread.store(ring.read(at, entry).end, std::memory_order_release);
   return true;
 }
 
 std::uint64_t CommitLog::read_through() const {
-  return ring_->unread;
+  return ring_->unread.load(std::memory_order_acquire);
 }
 
 void CommitLog::wait_for_unread(int ms) {
   Ring& ring = *ring_;
-  ring.first.wait_for_entry([&] { return ring.finished(ring.unread, std::memory_order_seq_cst); },
+  const std::uint64_t at = ring.unread.load(std::memory_order_relaxed);
+  ring.first.wait_for_entry([&] { return ring.finished(at, std::memory_order_seq_cst); },
                             std::int64_t{ms} * 1000);
 }
 
@@ -380,7 +383,7 @@ void CommitLog::set_sync_mark(std::uint64_t sequence) {
 }
 
 void CommitLog::set_replicated_mark(std::uint64_t sequence) {
-  RKV_CHECK(is_replicated() && sequence <= ring_->unread, "CLOG-7");
+  RKV_CHECK(is_replicated() && sequence <= read_through(), "CLOG-7");
   if (sequence <= replicated_mark()) return;
   ring_->replicated_mark.store(sequence, std::memory_order_seq_cst);  // see wake_for_entry()
   ring_->second.wake_for_entry();

@@ -44,7 +44,7 @@
 //
 // Thread safety: consume, advance, rewind, consumed, bytes_consumed, wait_for_entries, nap,
 // set_wal_mark, set_sync_mark and set_disk_state: the applier only. set_replicated_mark and
-// set_group_marks: the replicator only. All others: any thread.
+// set_group_marks: one thread of the replicator. All others: any thread.
 #pragma once
 
 #include <atomic>
@@ -171,7 +171,7 @@ class CommitLog {
 
  private:
   friend class ReplicationReader;
-  // For the replicator; see ReplicationReader.
+  // See ReplicationReader.
   bool read_next(Entry* entry);
   std::uint64_t read_through() const;
   void wait_for_unread(int ms);

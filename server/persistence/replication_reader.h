@@ -9,7 +9,8 @@
 // What an entry's spans point into stays as it is until the replicated mark has passed the entry
 // (CLOG-6).
 //
-// Thread safety: one owner, the replicator, and one reader of a log. interrupt(): any thread.
+// Thread safety: one thread, and one reader of a log. position(), interrupt(): any thread. The mark
+// may be set by another thread, which gets what was read from this one.
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,9 @@ class Storage {
   // Adds a write to the pending batch. Copies key and value.
   virtual void add_put(const RecordFields& record) = 0;
   virtual void add_remove(Bytes key) = 0;
+  // The batch holds every write up to this version that no later one replaces. For a storage that
+  // keeps how far it has come. Call it before write_batch(), after the writes were added.
+  virtual void set_through(Version /*newest*/) {}
   // Hands the batch to the operating system through the write-ahead log, then empties the batch.
   // After an error the batch is unchanged and may be written again; whether it is on disk is
   // unknown.

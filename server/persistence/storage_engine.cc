@@ -40,7 +40,7 @@ Status StorageEngine::Impl::write_batch() {
 }
 
 Status StorageEngine::Impl::sync() {
-  const LogPosition written = files_->end();  // no concurrent writes (LOGF-5)
+  const LogFilePosition written = files_->end();  // no concurrent writes (LOGF-5)
   RKV_RETURN_IF_ERROR(check("sync", guarded([&] { return db_->FlushWAL(true); })));
   RKV_RETURN_IF_ERROR(check("sync", files_->failure()));  // LOGF-2
   RKV_RETURN_IF_ERROR(check_home());
@@ -127,6 +127,24 @@ void StorageEngine::add_put(const RecordFields& record) {
 void StorageEngine::add_remove(Bytes key) {
   const auto added = guarded([&] { return impl_->batch_.Delete(impl_->data_, slice(key)); });
   RKV_CHECK(added.ok(), "a batch refused a key within the limits");
+}
+
+Result<std::optional<std::string>> StorageEngine::note(std::string_view name) const {
+  return impl_->note(name);
+}
+Status StorageEngine::write_note(std::string_view name, Bytes bytes) {
+  return impl_->write_note(name, bytes);
+}
+void StorageEngine::add_note(std::string_view name, Bytes bytes) {
+  const auto added = guarded(
+      [&] { return impl_->batch_.Put(impl_->meta_, database::note_key(name), slice(bytes)); });
+  RKV_CHECK(added.ok(), "a batch refused a note");
+}
+Status StorageEngine::begin_at(std::uint32_t boot) {
+  if (boot <= impl_->claimed_boot_)
+    return fail(Code::kConflict, "an earlier start may have used the versions of this term");
+  impl_->boot_ = boot;
+  return {};
 }
 
 Status StorageEngine::write_batch() {

@@ -25,7 +25,7 @@
 //      under way first.
 //
 // Column families: "default" holds the data. "rkv" holds the format version, the hash seed, the
-// mark of the log stamps, the boot counter and the time of the last start.
+// mark of the log stamps, the boot counter, the time of the last start, and notes.
 //
 // Thread safety: one thread at a time, except checkpoint(), stop_checkpoints(), read_range(),
 // read(), read_from(), estimated_records(), reopened() and damaged_reads(), which any thread may
@@ -38,7 +38,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/layout.h"
 #include "common/scan.h"
@@ -87,11 +89,20 @@ class StorageEngine final : public Storage {
   std::uint64_t earlier_unix_ms() const;
   // Seed of the key hash: drawn at random when the database was created, and stored in it.
   std::uint64_t hash_seed() const;
+  // The versions of this start begin with `boot`: in a group, the term. kConflict: an earlier start
+  // may have used it. REQUIRES: claim_boot() was not called yet.
+  Status begin_at(std::uint32_t boot);
   // Claims boot(), synced. Writes may be acknowledged afterwards.
   Status claim_boot();
   // Claims the versions of this start up to `sequence`, which may extend into later boot numbers.
   // Costs a synced write when a further boot number is needed, otherwise nothing.
   Status claim_through(std::uint64_t sequence) override;
+
+  // Notes: bytes under a name, beside the records. Copies of the database have them too.
+  // nullopt: there is none.
+  Result<std::optional<std::string>> note(std::string_view name) const;
+  void add_note(std::string_view name, Bytes bytes);      // to the pending batch
+  Status write_note(std::string_view name, Bytes bytes);  // at once, synced
 
   std::uint64_t estimated_records() const;  // for progress lines: may be far off
 

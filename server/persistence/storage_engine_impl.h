@@ -57,7 +57,7 @@ class StorageEngine::Impl {
 
   Status check_log(bool accept_damage);
   Status check_log_again();
-  Status drop_behind(const LogPosition& end);
+  Status drop_behind(const LogFilePosition& end);
   Status open();
   Status open_to_read();
   Status sync_name();
@@ -74,6 +74,8 @@ class StorageEngine::Impl {
   Status check_home();
   Status claim_through(std::uint64_t sequence);
   Status write_skip();
+  Result<std::optional<std::string>> note(std::string_view name);
+  Status write_note(std::string_view name, Bytes bytes);
 
   // Logs the full text of an error. The same error is logged at level error only once until a sync
   // has succeeded. After kCorrupt, compactions stay off in the next open().
@@ -89,7 +91,7 @@ class StorageEngine::Impl {
   rocksdb::ColumnFamilyHandle* data_ = nullptr;
   rocksdb::ColumnFamilyHandle* meta_ = nullptr;
   rocksdb::WriteBatch batch_;  // position up to which the logs are synced
-  LogPosition synced_;
+  LogFilePosition synced_;
   bool dropped_ = false;  // this start dropped what was behind damage in a log
   const std::uint32_t least_boot_;
   std::uint32_t claimed_boot_ = 0;  // highest boot number claimed

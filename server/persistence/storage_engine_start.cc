@@ -47,7 +47,7 @@ Status StorageEngine::Impl::check_log(bool accept_damage) {
 }
 
 // Makes the logs end at `end` permanently, by opening the database with cut logs.
-Status StorageEngine::Impl::drop_behind(const LogPosition& end) {
+Status StorageEngine::Impl::drop_behind(const LogFilePosition& end) {
   EnvWithFiles cut(env_, std::make_shared<CutLogs>(files_, end));
   options_.env = &cut;
   Status dropped = open();
@@ -225,6 +225,20 @@ Status StorageEngine::Impl::write_boot(std::uint32_t number) {
   RKV_RETURN_IF_ERROR(put_meta("claim a boot number", kBootKey, boot));
   claimed_boot_ = number;
   return {};
+}
+
+Result<std::optional<std::string>> StorageEngine::Impl::note(std::string_view name) {
+  const auto lock = shared();
+  if (db_ == nullptr) return std::unexpected(disk_has_failed().error());
+  std::string bytes;
+  const auto found = guarded([&] { return db_->Get({}, meta_, database::note_key(name), &bytes); });
+  if (found.IsNotFound()) return std::nullopt;
+  RKV_RETURN_IF_ERROR(check("read a note", found));
+  return bytes;
+}
+
+Status StorageEngine::Impl::write_note(std::string_view name, Bytes bytes) {
+  return put_meta("write a note", database::note_key(name).c_str(), bytes);
 }
 
 // Skips kSkippedBoots numbers, so that claims unknown here are not repeated.

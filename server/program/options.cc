@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/auth/proof.h"
 #include "common/parse.h"
 #include "common/thread.h"
 #include "server/memory/memory.h"
@@ -104,17 +105,44 @@ std::string set_metrics(Options& options, const std::string& value) {
   return {};
 }
 
+// Splits a comma-separated list. Empty: one of its items is empty.
+std::vector<std::string> split_list(const std::string& value) {
+  std::vector<std::string> items;
+  for (std::size_t begin = 0; begin <= value.size();) {
+    const std::size_t end = std::min(value.find(',', begin), value.size());
+    items.push_back(value.substr(begin, end - begin));
+    begin = end + 1;
+    if (items.back().empty()) return {};
+  }
+  return items;
+}
+
+std::string set_etcd(Options& options, const std::string& value) {
+  options.etcd = split_list(value);
+  const bool valid = std::ranges::all_of(options.etcd, [](const std::string& server) {
+    const std::size_t colon = server.rfind(':');
+    return colon != std::string::npos && colon != 0 &&
+           parse_number<std::uint16_t>(server.substr(colon + 1), 1, 65535);
+  });
+  if (valid && !options.etcd.empty()) return {};
+  return "must be comma-separated addresses of etcd, such as 192.0.2.1:2379,192.0.2.2:2379";
+}
+
+template <std::string Options::* kMember>
+std::string set_name(Options& options, const std::string& value) {
+  if (!is_user_name(value)) return "must be 1 to 64 letters, digits, '.', '_' or '-'";
+  options.*kMember = value;
+  return {};
+}
+
 std::string set_metrics_names(Options& options, const std::string& value) {
   constexpr const char* kWrong =
       "must be comma-separated names of this host, such as db1,db1.example.org";
-  std::vector<std::string> names;
-  for (std::size_t begin = 0; begin <= value.size();) {
-    const std::size_t end = std::min(value.find(',', begin), value.size());
-    names.push_back(value.substr(begin, end - begin));
-    begin = end + 1;
-    if (names.back().empty() || names.back().find_first_of(" :/[]") != std::string::npos)
-      return kWrong;
-  }
+  std::vector<std::string> names = split_list(value);
+  const bool valid = std::ranges::all_of(names, [](const std::string& name) {
+    return name.find_first_of(" :/[]") == std::string::npos;
+  });
+  if (!valid || names.empty()) return kWrong;
   options.metrics_names = std::move(names);
   return {};
 }
@@ -229,6 +257,15 @@ const std::vector<Setting>& settings() {
       {"backup-dir", "DIR",
        "directory for backups that clients request; unset: requests are refused",
        set_text<&Options::backup_dir>},
+      {"etcd", "LIST",
+       "HOST:PORT of etcd's servers, comma-separated: the server is a replica of --group",
+       set_etcd},
+      {"group", "NAME", "name of the replicated group in etcd; with --etcd",
+       set_name<&Options::group>},
+      {"name", "NAME", "name of this replica in its group; with --etcd", set_name<&Options::name>},
+      {"group-secret", "FILE",
+       "64 hexadecimal digits that all replicas of the group have; replicas on other hosts need it",
+       set_text<&Options::group_secret>},
       {"memory", "SIZE", "memory for index and records, registered with the device (default 1GiB)",
        set_memory},
       {"threads", "N", "worker threads (default: cores - 1, at least 1)", set_threads},
@@ -407,6 +444,40 @@ std::string access_problem(const Options& options) {
       shown(asked));
 }
 
+bool is_wildcard(const std::string& listen) {
+  const std::string host = listen.substr(0, listen.rfind(':'));
+  return host == "0.0.0.0" || host == "[::]" || host == "*";
+}
+
+// What a replica of a group must have. Its other port is the next one.
+std::string group_problem(const Options& options) {
+  if (!options.is_in_group()) {
+    if (options.group.empty() && options.name.empty() && options.group_secret.empty()) return {};
+    return "group, name and group-secret need etcd: give --etcd as well";
+  }
+  if (options.group.empty() || options.name.empty()) {
+    return "etcd needs group and name: give --group and --name as well";
+  }
+  if (options.data_dir.empty()) return "etcd needs data-dir: give --data-dir as well";
+  if (is_wildcard(options.listen)) {
+    return fmt::format(
+        "listen {} is no address that other replicas can connect to: give --listen an address of "
+        "this host",
+        options.listen);
+  }
+  const std::string port = options.listen.substr(options.listen.rfind(':') + 1);
+  if (!parse_number<std::uint16_t>(port, 1, 65534)) {
+    return "listen needs a port from 1 to 65534 in a group: replicas use the next port";
+  }
+  if (options.group_secret.empty() && !options.no_auth && !is_of_this_host(options.listen)) {
+    return fmt::format(
+        "listen {} would let every host that reaches port {} be a replica: give --group-secret "
+        "FILE, or --no-auth to allow it",
+        options.listen, *parse_number<std::uint16_t>(port, 1, 65534) + 1);
+  }
+  return {};
+}
+
 std::string combination_problem(const cxxopts::ParseResult& flags, const Options& options) {
   const bool restores = flags.count("restore") != 0;
   if (options.verify && restores) {
@@ -485,6 +556,11 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
   if (std::string problem = access_problem(parsed.options); !problem.empty()) {
     return usage_error(std::move(problem));
   }
+  const bool serves = !parsed.options.verify && parsed.options.restore.empty();
+  if (std::string problem = group_problem(parsed.options); serves && !problem.empty()) {
+    return usage_error(std::move(problem));
+  }
+  if (parsed.options.is_in_group()) parsed.options.counter_cells = 0;  // a primary may change
   if (!parsed.options.admits_other_hosts()) parsed.options.transport = rdma::TransportKind::kShm;
   return parsed;
 }

@@ -24,6 +24,10 @@ struct Options {
   std::string data_dir;                                            // empty: memory only
   bool require_data = false;                            // data_dir must already hold data
   std::string backup_dir;                               // empty: no backups
+  std::vector<std::string> etcd;                        // HOST:PORT each; empty: no group
+  std::string group;                                    // its name in etcd
+  std::string name;                                     // of this replica in its group
+  std::string group_secret;                             // file; empty: none
   Durability durability = Durability::kMemory;          // of writes that specify none
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // everything that clients READ
   std::vector<unsigned> cpus;                           // one per worker; empty = anywhere
@@ -54,6 +58,7 @@ struct Options {
   bool verify = false;
   std::string restore;  // directory of the backup
 
+  bool is_in_group() const { return !etcd.empty(); }
   bool admits_other_hosts() const { return no_auth || !users.empty(); }
 };
 

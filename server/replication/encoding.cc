@@ -17,7 +17,7 @@ constexpr std::size_t kChecksumOffset = 16;
 constexpr std::size_t kHelloBytes = 48;
 constexpr std::size_t kTermBytes = 12;
 constexpr std::size_t kEntriesBytes = 96;
-constexpr std::size_t kEntriesZeros = 24;
+constexpr std::size_t kEntriesZeros = 8;
 constexpr std::size_t kAnswerBytes = 48;
 constexpr std::size_t kMaxNameBytes = 64;
 constexpr std::size_t kMaxAddressBytes = 300;
@@ -150,6 +150,8 @@ Result<ReplicationMessage> decode_entries(Reader reader) {
   entries.marks.wal = reader.number<std::uint64_t>();
   entries.marks.sync = reader.number<std::uint64_t>();
   entries.unix_ms = reader.number<std::uint64_t>();
+  entries.wanted.wal = reader.number<std::uint64_t>();
+  entries.wanted.sync = reader.number<std::uint64_t>();
   reader.zeros(kEntriesZeros);
   const Bytes bytes = reader.rest();
   if (!reader.is_over() || entries.number == 0 || entries.term == 0) return wrong();
@@ -221,6 +223,8 @@ std::vector<std::byte> encode(const Entries& entries) {
   writer.number(entries.marks.wal);
   writer.number(entries.marks.sync);
   writer.number(entries.unix_ms);
+  writer.number(entries.wanted.wal);
+  writer.number(entries.wanted.sync);
   writer.zeros(kEntriesZeros);
   if (entries.block) writer.bytes(entries.block->bytes->data(), length);
   return writer.finish();

@@ -6,7 +6,8 @@
 //     address 2 | zero 8
 //   Entries 96, then the block's bytes:
 //     number 8 | term 4 | previous: term 4, version 8 | block's last: term 4, zero 4, version 8
-//     (version 0: no block) | marks: replicated 8, wal 8, sync 8 | unix_ms 8 | zero 24
+//     (version 0: no block) | marks: replicated 8, wal 8, sync 8 | unix_ms 8 | wanted: wal
+//     8, sync 8 | zero 8
 //   Answer 48: number 8 | last: term 4, zero 4, version 8 | wal 8 | sync 8 | unix_ms 8
 //
 // The checksum is XXH3-64 of the whole message with zeros in the checksum's place: a connection

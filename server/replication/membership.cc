@@ -36,8 +36,9 @@ std::uint32_t Membership::least_term() const {
   return static_cast<std::uint32_t>(log_.last().version >> 32U) + kTermsAhead;
 }
 
-void Membership::end(std::string why) {
+void Membership::end(std::string why, bool may_start_again) {
   role_ = Role::kEnded;
+  may_start_again_ = may_start_again;
   why_ended_ = std::move(why);
   primary_.reset();
   change_.reset();
@@ -49,13 +50,13 @@ void Membership::read(const ConfigurationStore::Stored& stored, Nanos now) {
   revision_ = stored.revision;
   if (!stored.configuration) {
     // Another group here would shut out the replicas that have this one's data.
-    if (group_ != 0) end("etcd has no configuration of the group of this data directory");
+    if (group_ != 0) end("etcd has no configuration of the group of this data directory", false);
     return;
   }
   change_.reset();  // it compared an older revision
   const GroupConfiguration& configuration = *stored.configuration;
   if (group_ != 0 && group_ != configuration.group)
-    return end("the data directory belongs to another group");
+    return end("the data directory belongs to another group", false);
   const bool was_in_sync = is_in_sync();
   configuration_ = configuration;
   if (role_ == Role::kStarting) begin(configuration);

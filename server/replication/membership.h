@@ -54,6 +54,15 @@ class Membership {
 
   Role role() const { return role_; }
   const std::string& why_ended() const { return why_ended_; }
+  // Whether a new process of this replica would not end for the same reason.
+  bool may_start_again() const { return may_start_again_; }
+  // 0: not known yet.
+  std::uint64_t group() const { return group_; }
+  // Whether this replica's name is the only one in the group: it may bring data.
+  bool is_only_member() const {
+    return configuration_ && configuration_->members.size() == 1 &&
+           configuration_->members.front().name == replica_.name;
+  }
   // The primary to connect to; nullptr: there is none, or it is this replica.
   const Member* primary_member() const;
   Backup& backup() { return *backup_; }          // REQUIRES: not kStarting
@@ -67,7 +76,7 @@ class Membership {
   void begin(const GroupConfiguration& configuration);
   void follow(const GroupConfiguration& configuration, Nanos now);
   void lead(const GroupConfiguration& configuration, Nanos now);
-  void end(std::string why);
+  void end(std::string why, bool may_start_again = true);
   std::optional<GroupConfiguration> next_configuration(Nanos now);
   std::optional<GroupConfiguration> next_of_follower(Nanos now) const;
   std::uint32_t least_term() const;
@@ -79,6 +88,7 @@ class Membership {
   const ReplicationTimes times_;
   Role role_ = Role::kStarting;
   std::string why_ended_;
+  bool may_start_again_ = true;
   std::optional<GroupConfiguration> configuration_{};
   bool has_read_ = false;
   std::int64_t revision_ = 0;

@@ -21,6 +21,13 @@ struct Marks {
   bool operator==(const Marks&) const = default;
 };
 
+// Up to which version somebody waits until it is in the write-ahead logs, or on the disks.
+struct Wanted {
+  std::uint64_t wal = 0;
+  std::uint64_t sync = 0;
+  bool operator==(const Wanted&) const = default;
+};
+
 struct Hello {
   Replica replica;  // who connects
   std::uint64_t group = 0;
@@ -37,6 +44,7 @@ struct Entries {
   std::optional<EntryBlock> block{};
   Marks marks;
   std::uint64_t unix_ms = 0;  // the group's time, proposed
+  Wanted wanted{};
 };
 
 // What a backup has when it sends it. It promises not to act as the primary for the lease's length.

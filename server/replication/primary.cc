@@ -90,17 +90,21 @@ std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
     return std::nullopt;
   }
   const EntryBlock* const block = log_.after(connection.sent);
-  if (block == nullptr && connection.sent_marks == marks_ && now < connection.heartbeat_due)
-    return std::nullopt;
+  const bool has_news = connection.sent_marks != marks_ || connection.sent_wanted != wanted_ ||
+                        connection.sent_round != rounds_;
+  if (block == nullptr && !has_news && now < connection.heartbeat_due) return std::nullopt;
   Entries entries{.term = configuration_.term,
                   .number = ++connection.number,
                   .previous = connection.sent,
                   .block = block == nullptr ? std::nullopt : std::optional(*block),
                   .marks = marks_,
-                  .unix_ms = proposed_ms_};
+                  .unix_ms = proposed_ms_,
+                  .wanted = wanted_};
   if (block != nullptr) connection.sent = block->last;
   connection.sent_at.emplace(connection.number, now);
   connection.sent_marks = marks_;
+  connection.sent_wanted = wanted_;
+  connection.sent_round = rounds_;
   connection.heartbeat_due = now + times_.heartbeat;
   return entries;
 }
@@ -158,6 +162,15 @@ Nanos Primary::lease_until() const {
                                                  : std::numeric_limits<Nanos>::min());
   });
   return until;
+}
+
+Nanos Primary::heard_since() const {
+  Nanos since = std::numeric_limits<Nanos>::max();
+  for_each_counted([&](const Process& process) {
+    since = std::min(since,
+                     process.has_answered ? process.lease_from : std::numeric_limits<Nanos>::min());
+  });
+  return since;
 }
 
 bool Primary::covers(Nanos tick) const {

@@ -58,6 +58,11 @@ class Primary {
   void on_disk(std::uint64_t wal, std::uint64_t sync);
   // A disk that takes nothing, while others are in sync: silent, so that one of them takes over.
   void set_disk_stuck(bool is_stuck) { is_disk_stuck_ = is_stuck; }
+  // A client waits until the backups' disks have it.
+  void want(const Wanted& wanted) {
+    wanted_.wal = std::max(wanted_.wal, wanted.wal);
+    wanted_.sync = std::max(wanted_.sync, wanted.sync);
+  }
   void propose_time(std::uint64_t unix_ms) { proposed_ms_ = std::max(proposed_ms_, unix_ms); }
   // Recomputes marks after entries were appended; the other calls do so by themselves.
   void update();
@@ -78,6 +83,11 @@ class Primary {
   }
   // Nanos' highest value: alone.
   Nanos lease_until() const;
+  // All that count have answered a message that was sent at this time or later; Nanos' highest
+  // value: alone.
+  Nanos heard_since() const;
+  // A message is due to all: somebody waits for heard_since() to pass this moment.
+  void begin_round() { ++rounds_; }
   // Whether a tick that was read from the clock as `tick` before this call may be shown.
   bool covers(Nanos tick) const;
 
@@ -110,6 +120,8 @@ class Primary {
     std::map<std::uint64_t, Nanos> sent_at{};  // of the messages not answered yet
     Nanos heartbeat_due = 0;
     Marks sent_marks{};
+    Wanted sent_wanted{};
+    std::uint64_t sent_round = 0;
     bool needs_copy = false;
   };
 
@@ -134,6 +146,8 @@ class Primary {
   std::uint64_t own_sync_ = 0;
   bool is_disk_stuck_ = false;
   Nanos silent_at_ = std::numeric_limits<Nanos>::min() / 2;  // nobody was asked anything then
+  Wanted wanted_{};
+  std::uint64_t rounds_ = 0;
   std::uint64_t proposed_first_;
   std::uint64_t proposed_ms_;
   std::uint64_t unix_ms_ = 0;

@@ -32,7 +32,12 @@ bool ReplicaLog::can_send_after(const LogPosition& position) const {
 }
 
 void ReplicaLog::release(std::uint64_t version) {
-  while (!blocks_.empty() && blocks_.front().last.version <= version) {
+  shrink(0, version);
+}
+
+void ReplicaLog::shrink(std::size_t bytes, std::uint64_t version) {
+  while (!blocks_.empty() && blocks_.front().last.version <= version &&
+         (kept_bytes_ > bytes || bytes == 0)) {
     start_ = blocks_.front().last;
     kept_bytes_ -= blocks_.front().bytes->size();
     blocks_.pop_front();

@@ -51,6 +51,8 @@ class ReplicaLog {
   bool can_send_after(const LogPosition& position) const;
   // Drops blocks that end at or below `version`.
   void release(std::uint64_t version);
+  // The same for the oldest blocks only, until at most `bytes` are kept.
+  void shrink(std::size_t bytes, std::uint64_t version);
   // Whether the log has the position, behind or at start(), and at the end of a block.
   bool can_cut(const LogPosition& position) const;
   // Drops what is behind `position`. REQUIRES: can_cut().

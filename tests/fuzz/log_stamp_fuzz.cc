@@ -11,20 +11,20 @@
 namespace {
 
 using rkv::Bytes;
-using rkv::server::LogPosition;
+using rkv::server::LogFilePosition;
 using rkv::server::LogReader;
 
 constexpr std::uint64_t kMark = 0x0102030401020304U;  // one that a copy of its begin continues
 constexpr std::size_t kStampBytes = 28;
 
 // Looks everywhere.
-std::optional<LogPosition> highest_in(const std::string& text) {
+std::optional<LogFilePosition> highest_in(const std::string& text) {
   const std::string mark = rkv::server::stamp_of({}, kMark).substr(0, 8);
-  std::optional<LogPosition> highest;
+  std::optional<LogFilePosition> highest;
   for (std::size_t at = 0; at + kStampBytes <= text.size(); ++at) {
     if (text.compare(at, mark.size(), mark) != 0) continue;
     const auto* const bytes = reinterpret_cast<const std::byte*>(text.data() + at);
-    const LogPosition position{.log = rkv::load_le<std::uint64_t>(bytes + 8),
+    const LogFilePosition position{.log = rkv::load_le<std::uint64_t>(bytes + 8),
                                .bytes = rkv::load_le<std::uint64_t>(bytes + 16)};
     if (text.compare(at, kStampBytes, rkv::server::stamp_of(position, kMark)) != 0) continue;
     highest = std::max(highest, std::optional(position));

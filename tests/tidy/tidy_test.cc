@@ -96,7 +96,7 @@ const std::vector<std::vector<std::string>> rooms = {
      "rdma/transport/verbs", "rdma/transport/shm", "rdma/transport/sim", "rdma/transport/reopening",
      "rdma/", "rdma/diagnosis"},
     {"server/memory", "server/index", "server/persistence/wal", "server/persistence",
-     "server/group", "server/replication", "server/store", "server/admission",
+     "server/group", "server/replication", "server/replica", "server/store", "server/admission",
      "server/background", "server/request", "server/program", "server/network",
      "server/monitor", "server/"},
     {"client/get", "client/link", "client/engine", "client/cluster", "client/api", "client/cli"}};

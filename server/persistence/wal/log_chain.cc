@@ -120,7 +120,7 @@ Status read_mark(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* meta, Known* know
 Status look_at_tables(const rocksdb::Options& options, const std::string& path, Known* known) {
   LiveLogs live;
   EnvWithFiles env(*options.env,
-                   std::make_shared<CutLogs>(options.env->GetFileSystem(), LogPosition{}));
+                   std::make_shared<CutLogs>(options.env->GetFileSystem(), LogFilePosition{}));
   rocksdb::Options reading = options;
   reading.env = &env;
   reading.create_if_missing = false;
@@ -187,7 +187,7 @@ class Judge {
     for (; reader.next(); begin = reader.sound_bytes()) {
       const std::uint64_t sequence = sequence_of(reader.record());
       if (expected_ != 0 && sequence != expected_) {
-        broken_ = begin == 0 ? end_ : LogPosition{.log = number, .bytes = begin};
+        broken_ = begin == 0 ? end_ : LogFilePosition{.log = number, .bytes = begin};
         return Status::OK();
       }
       expected_ = sequence + count_of(reader.record());
@@ -216,8 +216,8 @@ class Judge {
   rocksdb::Env& env_;
   const Known known_;
   std::uint64_t expected_ = 0;  // next sequence; 0: any is accepted
-  LogPosition end_;             // end of the last sound log
-  std::optional<LogPosition> broken_;
+  LogFilePosition end_;             // end of the last sound log
+  std::optional<LogFilePosition> broken_;
   LogsFound found_;
 };
 

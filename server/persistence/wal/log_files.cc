@@ -134,7 +134,7 @@ IOStatus LogFiles::sync(rocksdb::FSWritableFile& file, const IOOptions& options,
   return IOStatus::OK();  // LOGF-2
 }
 
-LogPosition LogFiles::end() {
+LogFilePosition LogFiles::end() {
   const MutexLock lock(mutex_);
   return end_;
 }
@@ -144,7 +144,7 @@ void LogFiles::appended(const rocksdb::FSWritableFile* file, std::size_t bytes, 
   const MutexLock lock(mutex_);
   if (newest_ != file) return;
   if (!well) end_ = {};
-  if (end_ != LogPosition{}) end_.bytes += bytes;
+  if (end_ != LogFilePosition{}) end_.bytes += bytes;
 }
 
 void LogFiles::closed(const rocksdb::FSWritableFile* file) {

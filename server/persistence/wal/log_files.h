@@ -56,7 +56,7 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
   void forget_failure();
 
   // End of the log that is being written; {} if there is none or a write to it failed.
-  LogPosition end();
+  LogFilePosition end();
 
   // Permanently: the server is shutting down.
   void stop_copies() { copies_->stopped.store(true, std::memory_order_relaxed); }
@@ -93,7 +93,7 @@ class LogFiles final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus failure_ RKV_GUARDED_BY(mutex_);
   // The newest log, if it is still open, and its end.
   rocksdb::FSWritableFile* newest_ RKV_GUARDED_BY(mutex_) = nullptr;
-  LogPosition end_ RKV_GUARDED_BY(mutex_);
+  LogFilePosition end_ RKV_GUARDED_BY(mutex_);
 };
 
 // The environment `other` with different files.
@@ -113,7 +113,7 @@ class EnvWithFiles final : public rocksdb::EnvWrapper {
 // It also refuses a log that is too short.
 class CutLogs final : public rocksdb::FileSystemWrapper {
  public:
-  CutLogs(const std::shared_ptr<rocksdb::FileSystem>& files, const LogPosition& end)
+  CutLogs(const std::shared_ptr<rocksdb::FileSystem>& files, const LogFilePosition& end)
       : FileSystemWrapper(files), end_(end) {}
   const char* Name() const override { return "rkv.CutLogs"; }
   rocksdb::IOStatus NewSequentialFile(const std::string& name, const rocksdb::FileOptions& options,
@@ -125,7 +125,7 @@ class CutLogs final : public rocksdb::FileSystemWrapper {
                                 std::uint64_t* bytes, rocksdb::IODebugContext* context) override;
 
  private:
-  const LogPosition end_;
+  const LogFilePosition end_;
 };
 
 // Records whether RocksDB failed to write to its log, which may then end in a partial record.

@@ -14,17 +14,17 @@ constexpr std::size_t kMarkBytes = 8;
 constexpr std::size_t kStatementBytes = kMarkBytes + 8 + 8;
 constexpr std::size_t kStampBytes = kStatementBytes + 4;
 
-std::optional<LogPosition> read_stamp(Bytes stamp) {
+std::optional<LogFilePosition> read_stamp(Bytes stamp) {
   const Bytes statement = stamp.first(kStatementBytes);
   if (crc32c(statement) != load_le<std::uint32_t>(stamp.data() + kStatementBytes))
     return std::nullopt;
-  return LogPosition{.log = load_le<std::uint64_t>(stamp.data() + kMarkBytes),
+  return LogFilePosition{.log = load_le<std::uint64_t>(stamp.data() + kMarkBytes),
                      .bytes = load_le<std::uint64_t>(stamp.data() + kMarkBytes + 8)};
 }
 
 }  // namespace
 
-std::string stamp_of(const LogPosition& synced, std::uint64_t mark) {
+std::string stamp_of(const LogFilePosition& synced, std::uint64_t mark) {
   std::array<std::byte, kStampBytes> stamp{};
   store_le(stamp.data(), mark);
   store_le(stamp.data() + kMarkBytes, synced.log);

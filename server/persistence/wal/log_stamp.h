@@ -32,13 +32,13 @@
 namespace rkv::server {
 
 // All logs of a lower number, and the first `bytes` bytes of log `log`.
-struct LogPosition {
+struct LogFilePosition {
   std::uint64_t log = 0;
   std::uint64_t bytes = 0;
-  auto operator<=>(const LogPosition&) const = default;
+  auto operator<=>(const LogFilePosition&) const = default;
 };
 
-std::string stamp_of(const LogPosition& synced, std::uint64_t mark);
+std::string stamp_of(const LogFilePosition& synced, std::uint64_t mark);
 
 // Finds the stamps of one log.
 class StampFinder {
@@ -47,12 +47,12 @@ class StampFinder {
   // Adds the next block. Blocks start at the log's beginning and have LogReader::kBlockBytes each;
   // the last may be shorter.
   void add(Bytes block);
-  const std::optional<LogPosition>& highest() const { return highest_; }
+  const std::optional<LogFilePosition>& highest() const { return highest_; }
 
  private:
   const std::string mark_;
   std::string text_;  // the last block, behind the end of the block before it
-  std::optional<LogPosition> highest_;
+  std::optional<LogFilePosition> highest_;
 };
 
 }  // namespace rkv::server

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <string>
+#include <string_view>
 
 #include "common/bytes.h"
 
@@ -20,6 +22,10 @@ inline constexpr std::uint32_t kFormat = 2;
 inline constexpr const char* kMetaFamily = "rkv";
 inline constexpr const char* kFormatKey = "format";
 inline constexpr const char* kBootKey = "boot";
+inline constexpr const char* kNotePrefix = "note/";
+inline std::string note_key(std::string_view name) {
+  return std::string(kNotePrefix).append(name);
+}
 inline constexpr const char* kTimeKey = "unix_ms";
 inline constexpr const char* kHashSeedKey = "hash_seed";
 inline constexpr const char* kMarkKey = "log_mark";

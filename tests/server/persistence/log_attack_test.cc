@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 using test::TempDir;
 
 // The end of the newest log.
-LogPosition end_of_logs(const std::string& directory) {
-  LogPosition end;
+LogFilePosition end_of_logs(const std::string& directory) {
+  LogFilePosition end;
   for (const auto& entry : fs::directory_iterator(directory + "/db")) {
     const std::uint64_t number = log_number(entry.path());
     if (number < end.log || number == 0) continue;
@@ -67,10 +67,10 @@ class Attack {
     sync(*engine);
     const std::uint64_t records = 3 + random_.below(40);
     for (std::uint64_t i = 0; i < records; ++i) {
-      const LogPosition before = end_of_logs(dir_.path());
+      const LogFilePosition before = end_of_logs(dir_.path());
       put(*engine, i, value());
-      const LogPosition after = end_of_logs(dir_.path());
-      batches_.push_back({.begin = after.log == before.log ? before : LogPosition{.log = after.log},
+      const LogFilePosition after = end_of_logs(dir_.path());
+      batches_.push_back({.begin = after.log == before.log ? before : LogFilePosition{.log = after.log},
                           .end = after,
                           .synced = synced_});
       if (random_.below(3) == 0 && i + 2 < records) sync(*engine);
@@ -80,7 +80,7 @@ class Attack {
 
   // As a lost machine leaves it. What is wrong; empty: nothing.
   std::string lose_power() {
-    const LogPosition end = batches_.back().end;
+    const LogFilePosition end = batches_.back().end;
     std::string log = testing::read_file(log_of(dir_.path(), end.log));
     const std::uint64_t safe = synced_.log == end.log ? synced_.bytes : 0;
     if (random_.below(3) == 0) log.resize(safe + random_.below(log.size() - safe + 1));
@@ -114,7 +114,7 @@ class Attack {
       log.replace(at, end - at, end - at, '\0');
     }
     const auto says = [&](const Batch& other) {  // that what is gone was synced
-      return std::max(other.synced, LogPosition{.log = other.begin.log}) > batch.begin;
+      return std::max(other.synced, LogFilePosition{.log = other.begin.log}) > batch.begin;
     };
     const bool cut = log.size() < sound.size();
     const bool known = std::ranges::any_of(batches_, [&](const Batch& other) {
@@ -136,9 +136,9 @@ class Attack {
 
  private:
   struct Batch {
-    LogPosition begin;
-    LogPosition end;
-    LogPosition synced;  // when it was written
+    LogFilePosition begin;
+    LogFilePosition end;
+    LogFilePosition synced;  // when it was written
   };
 
   void sync(StorageEngine& engine) {
@@ -189,7 +189,7 @@ class Attack {
   Random random_;
   const TempDir dir_;
   std::vector<Batch> batches_;
-  LogPosition synced_;
+  LogFilePosition synced_;
   std::size_t synced_batches_ = 0;
   int told_ = 0;
 };
@@ -240,7 +240,7 @@ TEST(LogAttack, ARestoredDatabaseDoesNotBelieveTheLogsOfTheOther) {
     ASSERT_TRUE(engine->skip_boots());
     ASSERT_TRUE(engine->close());
   }
-  LogPosition before;
+  LogFilePosition before;
   {
     auto engine = live(restored.path());
     ASSERT_TRUE(engine->sync());

@@ -14,7 +14,7 @@ using rkv::testing::flipped;
 
 constexpr std::uint64_t kMark = 0x1234'5678'9ABC'DEF0;
 
-std::optional<LogPosition> found_in(const std::string& log, std::uint64_t mark = kMark) {
+std::optional<LogFilePosition> found_in(const std::string& log, std::uint64_t mark = kMark) {
   StampFinder finder(mark);
   for (std::size_t at = 0; at < log.size(); at += LogReader::kBlockBytes)
     finder.add(as_bytes(std::string_view(log).substr(at, LogReader::kBlockBytes)));
@@ -31,7 +31,7 @@ std::string in_blocks(std::string_view text) {
 }
 
 TEST(LogStamp, IsFoundWhereverItIs) {
-  const LogPosition synced{.log = 7, .bytes = 1000};
+  const LogFilePosition synced{.log = 7, .bytes = 1000};
   const std::string stamp = stamp_of(synced, kMark);
   const std::size_t room = LogReader::kBlockBytes - LogReader::kHeaderBytes;
   for (std::size_t before = room - stamp.size() - 2; before < room + 2; ++before) {
@@ -43,10 +43,10 @@ TEST(LogStamp, IsFoundWhereverItIs) {
 
 TEST(LogStamp, TheHighestCounts) {
   std::string text;
-  for (const LogPosition& synced : {LogPosition{6, 5000}, {7, 20}, {7, 10}, {6, 9000}})
+  for (const LogFilePosition& synced : {LogFilePosition{6, 5000}, {7, 20}, {7, 10}, {6, 9000}})
     text += "between" + stamp_of(synced, kMark);
-  EXPECT_EQ(found_in(in_blocks(text)), (LogPosition{7, 20}));
-  EXPECT_EQ(found_in(in_blocks(stamp_of({}, kMark))), LogPosition{});
+  EXPECT_EQ(found_in(in_blocks(text)), (LogFilePosition{7, 20}));
+  EXPECT_EQ(found_in(in_blocks(stamp_of({}, kMark))), LogFilePosition{});
 }
 
 TEST(LogStamp, IsNoneWithADamagedByteOrAnotherMark) {

@@ -26,7 +26,8 @@ Entries some_entries() {
                               .last = {.term = 4, .version = 80},
                               .bytes = std::make_shared<std::vector<std::byte>>(100, std::byte{5})},
           .marks = {.replicated = 10, .wal = 9, .sync = 8},
-          .unix_ms = 77};
+          .unix_ms = 77,
+          .wanted = {.wal = 33, .sync = 22}};
 }
 
 template <class T>
@@ -55,6 +56,7 @@ TEST(ReplicationEncoding, EntriesComeBackWithAndWithoutABlock) {
   EXPECT_EQ(entries.previous, sent.previous);
   EXPECT_EQ(entries.marks, sent.marks);
   EXPECT_EQ(entries.unix_ms, sent.unix_ms);
+  EXPECT_EQ(entries.wanted, sent.wanted);
   ASSERT_TRUE(entries.block);
   EXPECT_EQ(entries.block->last, sent.block->last);
   EXPECT_EQ(*entries.block->bytes, *sent.block->bytes);

@@ -1,0 +1,76 @@
+// BackupDisk: carries what is replicated from a backup's log to its database. A backup has no
+// store: the entries go through a commit log of its own, so that the applier of a server writes and
+// syncs them, and does what there is to do when the disk fails.
+//
+//   BackupDisk disk(storage, clock, *commit_log, options, [] { wake(); });
+//   disk.feed(log, backup.marks().replicated);   // whenever the mark has risen or the disk has
+//   moved backup.on_disk(disk.through().wal, disk.through().sync);
+//
+// Invariants:
+//  BDISK-1  The database gets whole blocks in the log's order, none of them above the mark.
+//  BDISK-2  through() never falls, and is never above what the database has.
+//
+// Thread safety: one thread. `changed` is called on the applier's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "server/persistence/applier.h"
+#include "server/persistence/commit_log.h"
+#include "server/replica/replica_storage.h"
+#include "server/replication/messages.h"
+#include "server/replication/replica_log.h"
+
+namespace rkv::server {
+
+class BackupDisk {
+ public:
+  // The database has everything up to `at`, synced. The storage must outlive the disk.
+  BackupDisk(ReplicaStorage& storage, const Clock& clock, std::unique_ptr<CommitLog> queue,
+             const LogPosition& at, const ApplierOptions& options, std::function<void()> changed);
+  ~BackupDisk();  // stop()
+  BackupDisk(const BackupDisk&) = delete;
+  BackupDisk& operator=(const BackupDisk&) = delete;
+
+  // Takes the blocks of `log` behind fed() that end at or below `mark`, as many as the queue has
+  // room for.
+  void feed(const ReplicaLog& log, std::uint64_t mark);
+  // Somebody waits for these versions. Those that were not fed yet are asked for when they are.
+  void want(const Wanted& wanted);
+
+  struct Through {
+    std::uint64_t wal = 0;
+    std::uint64_t sync = 0;
+  };
+  // Up to which version the database has the log.
+  Through through();
+  const LogPosition& fed() const { return fed_; }
+  // Whether it accepts writes; if not, it tries again by itself.
+  bool has_failed() const { return queue_->failed(); }
+  // Writes and syncs what was fed. Blocks. Does nothing the second time.
+  Status stop();
+
+ private:
+  struct End {
+    std::uint64_t sequence = 0;  // of the queue: an upper bound of the block's entries
+    std::uint64_t version = 0;
+  };
+  bool feed_block(const EntryBlock& block);
+  void request();
+
+  ReplicaStorage& storage_;
+  std::unique_ptr<CommitLog> queue_;
+  Applier applier_;
+  LogPosition fed_;
+  std::size_t fed_bytes_ = 0;  // of the block behind fed_
+  Through through_;
+  std::deque<End> ends_;  // of the blocks that are not synced yet
+  Wanted wanted_;
+  Wanted requested_;
+  bool runs_ = true;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,143 @@
+#include "server/replica/configuration_agent.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log.h"
+#include "common/thread.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr std::int64_t kReadMs = 1000;
+constexpr std::int64_t kStoreMs = 1000;
+// A watch that no change ends lasts so long. stop() waits for it.
+constexpr std::int64_t kWatchMs = 1000;
+constexpr Nanos kRetryAfter = 100 * kNanosPerMs;
+// Shorter troubles with the store are not worth a line.
+constexpr Nanos kWorthALine = 3 * kNanosPerSecond;
+
+}  // namespace
+
+ConfigurationAgent::ConfigurationAgent(ConfigurationStore& store, const Clock& clock, Read read)
+    : store_(store), clock_(clock), read_(std::move(read)) {}
+
+ConfigurationAgent::~ConfigurationAgent() {
+  stop();
+}
+
+void ConfigurationAgent::start() {
+  watcher_ = std::thread([this] { watch(); });
+  storer_ = std::thread([this] { store(); });
+}
+
+void ConfigurationAgent::stop() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (watcher_.joinable()) watcher_.join();
+  if (storer_.joinable()) storer_.join();
+}
+
+void ConfigurationAgent::want(const std::optional<Membership::Change>& change) {
+  {
+    const MutexLock lock(mutex_);
+    const bool same = change.has_value() == wanted_.has_value() &&
+                      (!change || (change->revision == wanted_->revision &&
+                                   change->next.number == wanted_->next.number));
+    if (same) return;
+    wanted_ = change;
+  }
+  changed_.notify_all();
+}
+
+Nanos ConfigurationAgent::unanswered_for(Nanos now) const {
+  const Nanos since = unanswered_since_.load(std::memory_order_relaxed);
+  return since == 0 ? 0 : std::max<Nanos>(now - since, 1);
+}
+
+// False: the store has not answered. That is logged once it has lasted, and when it is over.
+template <class Answer>
+bool ConfigurationAgent::note(const Answer& answer, const char* doing) {
+  const bool answered = answer.has_value() || answer.error().code == Code::kConflict;
+  const Nanos now = clock_.now();
+  Nanos since = unanswered_since_.load();
+  if (answered) {
+    since = unanswered_since_.exchange(0);
+    if (since != 0 && now - since > kWorthALine) {
+      log_info(EventName("etcd_well"), "etcd answers again after {} s",
+               field("seconds", (now - since) / kNanosPerSecond));
+    }
+    return true;
+  }
+  if (since == 0) {
+    unanswered_since_.compare_exchange_strong(since, now);
+  } else if (now - since > kWorthALine && now - since < 2 * kWorthALine) {
+    log_warn(EventName("etcd_silent"),
+             "etcd does not answer ({}: {}): the group goes on, but none of its replicas can be "
+             "replaced",
+             doing, to_string(answer.error()));
+  }
+  return false;
+}
+
+bool ConfigurationAgent::sleep(Nanos at_most) {
+  const MutexLock lock(mutex_);
+  if (!stopping_) changed_.wait_for(mutex_, std::chrono::nanoseconds(at_most));
+  return !stopping_;
+}
+
+void ConfigurationAgent::watch() {
+  name_thread("rkv-etcd-watch");
+  bool has_read = false;
+  for (;;) {
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_) return;
+    }
+    const auto stored =
+        has_read ? store_.wait_for_other(revision_.load(), Deadline::after_ms(clock_, kWatchMs))
+                 : store_.read(Deadline::after_ms(clock_, kReadMs));
+    if (stored) {
+      (void)note(stored, "watching");
+      has_read = true;
+      revision_.store(stored->revision);
+      read_(*stored);
+    } else if (!has_read || stored.error().code != Code::kTimeout) {
+      // A watch that times out says nothing: nothing may have changed.
+      (void)note(stored, "reading");
+      if (!sleep(kRetryAfter)) return;
+    }
+  }
+}
+
+void ConfigurationAgent::store() {
+  name_thread("rkv-etcd-store");
+  for (;;) {
+    std::optional<Membership::Change> change;
+    {
+      const MutexLock lock(mutex_);
+      while (!stopping_ && !wanted_)
+        changed_.wait(mutex_);
+      if (stopping_) return;
+      change = wanted_;
+    }
+    const auto revision =
+        store_.replace(change->revision, change->next, Deadline::after_ms(clock_, kStoreMs));
+    if (revision) {
+      (void)note(revision, "storing");
+      read_({.configuration = change->next, .revision = *revision});
+    } else {
+      (void)note(revision, "storing");
+      const auto stored = store_.read(Deadline::after_ms(clock_, kReadMs));
+      if (note(stored, "reading") && stored) read_(*stored);
+    }
+    // The change is over, or it is sent again a little later.
+    if (!sleep(kRetryAfter / 10)) return;
+  }
+}
+
+}  // namespace rkv::server

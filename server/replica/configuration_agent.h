@@ -1,0 +1,62 @@
+// ConfigurationAgent: the threads that wait for the store of configurations (etcd), so that the
+// replicator does not.
+//
+//   ConfigurationAgent agent(store, clock, [&](const auto& stored) { post(stored); });
+//   agent.start();
+//   agent.want(membership.wanted(now));   // again and again: the newest counts
+//   agent.stop();
+//
+// One thread watches the configuration, another stores changes. A change is sent until it is not
+// wanted any more. After each attempt the configuration is read, so that the outcome becomes known.
+//
+// Thread safety: any thread; start and stop: the owner. `read` is called on the agent's threads.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "common/mutex.h"
+#include "server/group/configuration_store.h"
+#include "server/replication/membership.h"
+
+namespace rkv::server {
+
+class ConfigurationAgent {
+ public:
+  using Read = std::function<void(const ConfigurationStore::Stored&)>;
+  // The store and the clock must outlive the agent.
+  ConfigurationAgent(ConfigurationStore& store, const Clock& clock, Read read);
+  ~ConfigurationAgent();  // stop()
+  ConfigurationAgent(const ConfigurationAgent&) = delete;
+  ConfigurationAgent& operator=(const ConfigurationAgent&) = delete;
+
+  void start();
+  // Blocks until the calls under way have ended, at most about a second.
+  void stop();
+  void want(const std::optional<Membership::Change>& change);
+  // How long the store has not answered; 0: it answered last time.
+  Nanos unanswered_for(Nanos now) const;
+
+ private:
+  void watch();
+  void store();
+  bool sleep(Nanos at_most);
+  template <class Answer>
+  bool note(const Answer& answer, const char* doing);
+
+  ConfigurationStore& store_;
+  const Clock& clock_;
+  const Read read_;
+  std::atomic<Nanos> unanswered_since_{0};
+  std::atomic<std::int64_t> revision_{0};  // the highest that was read
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::optional<Membership::Change> wanted_ RKV_GUARDED_BY(mutex_);
+  bool stopping_ RKV_GUARDED_BY(mutex_) = false;
+  std::thread watcher_;
+  std::thread storer_;
+};
+
+}  // namespace rkv::server

@@ -1,0 +1,75 @@
+#include "server/replica/entry_block.h"
+
+#include <cstring>
+
+#include "common/bytes.h"
+#include "rkv/limits.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr std::size_t kZeroOffset = 1;
+constexpr std::size_t kKeyLengthOffset = 2;
+constexpr std::size_t kValueLengthOffset = 4;
+constexpr std::size_t kVersionOffset = 8;
+constexpr std::size_t kTraitsOffset = 16;
+
+bool is_kind(std::byte kind) {
+  return kind == std::byte{static_cast<std::uint8_t>(CommitLog::Kind::kPut)} ||
+         kind == std::byte{static_cast<std::uint8_t>(CommitLog::Kind::kRemove)};
+}
+
+}  // namespace
+
+std::size_t entry_bytes(const CommitLog::Entry& entry) {
+  return kEntryHeadBytes + entry.record.key.size() + entry.record.value.size();
+}
+
+void append_entry(std::vector<std::byte>& block, const CommitLog::Entry& entry) {
+  const std::size_t at = block.size();
+  block.resize(at + entry_bytes(entry));
+  std::byte* const to = block.data() + at;
+  const RecordFields& record = entry.record;
+  const bool removes = entry.kind == CommitLog::Kind::kRemove;
+  to[0] = std::byte{static_cast<std::uint8_t>(entry.kind)};
+  store_le(to + kKeyLengthOffset, static_cast<std::uint16_t>(record.key.size()));
+  store_le(to + kValueLengthOffset, static_cast<std::uint32_t>(record.value.size()));
+  store_le(to + kVersionOffset, record.version.bits);
+  store_le(to + kTraitsOffset, removes ? 0 : record_traits(record));
+  std::memcpy(to + kEntryHeadBytes, record.key.data(), record.key.size());
+  if (!record.value.empty())
+    std::memcpy(to + kEntryHeadBytes + record.key.size(), record.value.data(), record.value.size());
+}
+
+std::optional<CommitLog::Entry> first_entry(Bytes bytes) {
+  if (bytes.size() < kEntryHeadBytes || !is_kind(bytes[0]) || bytes[kZeroOffset] != std::byte{0})
+    return std::nullopt;
+  const std::size_t key = load_le<std::uint16_t>(bytes.data() + kKeyLengthOffset);
+  const std::size_t value = load_le<std::uint32_t>(bytes.data() + kValueLengthOffset);
+  const auto traits = load_le<std::uint64_t>(bytes.data() + kTraitsOffset);
+  if (key == 0 || key > kMaxKeyBytes || value > kMaxValueBytes ||
+      bytes.size() - kEntryHeadBytes < key + value)
+    return std::nullopt;
+  CommitLog::Entry entry{
+      .kind = static_cast<CommitLog::Kind>(bytes[0]),
+      .record = {.version = {load_le<std::uint64_t>(bytes.data() + kVersionOffset)},
+                 .key = bytes.subspan(kEntryHeadBytes, key),
+                 .value = bytes.subspan(kEntryHeadBytes + key, value)}};
+  if (entry.kind == CommitLog::Kind::kRemove && (value != 0 || traits != 0)) return std::nullopt;
+  set_record_traits(entry.record, traits);
+  return entry;
+}
+
+bool is_valid_block(const EntryBlock& block) {
+  std::uint64_t version = block.previous.version;
+  for (Bytes rest = *block.bytes; !rest.empty();) {
+    const auto entry = first_entry(rest);
+    if (!entry || entry->record.version.bits <= version) return false;
+    version = entry->record.version.bits;
+    rest = rest.subspan(entry_bytes(*entry));
+  }
+  return version == block.last.version && version != block.previous.version;
+}
+
+}  // namespace rkv::server

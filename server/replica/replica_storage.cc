@@ -1,0 +1,109 @@
+#include "server/replica/replica_storage.h"
+
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "common/bytes.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr std::string_view kGroupNote = "group";
+constexpr std::string_view kHistoryNote = "history";
+constexpr std::size_t kTermBytes = 12;
+
+std::unexpected<Error> damaged() {
+  return fail(Code::kCorrupt, "what the database notes about its group is invalid");
+}
+
+bool is_empty(const StorageEngine& engine) {
+  bool empty = true;
+  (void)engine.read_from({}, [&](const RecordFields&) {
+    empty = false;
+    return false;
+  });
+  return empty;
+}
+
+// HISTORY-1, which extend() requires.
+bool may_extend(const TermHistory& history, const LogPosition& last) {
+  return last.term >= history.last().term && last.version > history.last().version;
+}
+
+Result<TermHistory> decode(Bytes bytes) {
+  TermHistory history;
+  if (bytes.size() % kTermBytes != 0) return damaged();
+  for (; !bytes.empty(); bytes = bytes.subspan(kTermBytes)) {
+    const LogPosition last{.term = load_le<std::uint32_t>(bytes.data()),
+                           .version = load_le<std::uint64_t>(bytes.data() + 4)};
+    if (!may_extend(history, last)) return damaged();
+    history.extend(last);
+  }
+  return history;
+}
+
+}  // namespace
+
+Result<ReplicaStorage::Kept> ReplicaStorage::kept_in(const StorageEngine& engine) {
+  Kept kept;
+  RKV_ASSIGN_OR_RETURN(const auto group, engine.note(kGroupNote));
+  if (group) {
+    if (group->size() != 8) return damaged();
+    kept.group = load_le<std::uint64_t>(as_bytes(*group).data());
+    if (kept.group == 0) return damaged();
+  }
+  RKV_ASSIGN_OR_RETURN(const auto history, engine.note(kHistoryNote));
+  if (history) {
+    RKV_ASSIGN_OR_RETURN(kept.history, decode(as_bytes(*history)));
+  } else if (!is_empty(engine)) {
+    const std::uint32_t boot = engine.boot() - 1;  // the highest that was claimed
+    kept.history.extend({.term = boot, .version = Version::of(boot + 1, 0).bits - 1});
+  }
+  return kept;
+}
+
+ReplicaStorage::ReplicaStorage(StorageEngine& engine, TermHistory history)
+    : engine_(engine), history_(std::move(history)), through_(history_.last().version) {}
+
+Status ReplicaStorage::join(std::uint64_t group) {
+  std::array<std::byte, 8> bytes{};
+  store_le(bytes.data(), group);
+  return engine_.write_note(kGroupNote, bytes);
+}
+
+void ReplicaStorage::note_block(const LogPosition& end) {
+  const MutexLock lock(mutex_);
+  ends_.push_back(end);
+}
+
+void ReplicaStorage::set_through(Version newest) {
+  through_ = std::max(through_, newest.bits);
+}
+
+Status ReplicaStorage::write_batch() {
+  add_history();
+  return engine_.write_batch();
+}
+
+// Also if nothing has changed: a batch that is written again must have it, too.
+void ReplicaStorage::add_history() {
+  {
+    const MutexLock lock(mutex_);
+    for (; !ends_.empty() && ends_.front().version <= through_; ends_.pop_front()) {
+      if (may_extend(history_, ends_.front())) history_.extend(ends_.front());
+    }
+  }
+  if (history_.terms().empty()) return;
+  std::vector<std::byte> bytes(history_.terms().size() * kTermBytes);
+  std::byte* to = bytes.data();
+  for (const LogPosition& last : history_.terms()) {
+    store_le(to, last.term);
+    store_le(to + 4, last.version);
+    to += kTermBytes;
+  }
+  engine_.add_note(kHistoryNote, bytes);
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,73 @@
+// ReplicaStorage: the database of a replica. It keeps, beside the records, which group they belong
+// to, and up to where of the group's log they go.
+//
+//   RKV_ASSIGN_OR_RETURN(const auto kept, ReplicaStorage::kept_in(*engine));
+//   ReplicaLog log(kept.history);
+//   ReplicaStorage storage(*engine, kept.history);
+//   storage.note_block(block.last);   // before an applier may get the block's entries
+//
+// The position on the disk is the end of a block, since other replicas send whole blocks. A batch
+// of the applier may end within a block. So the records may be further than the position says; the
+// entries behind it are taken again, which changes nothing, as all of them are replicated.
+//
+// Invariants:
+//  RSTORE-1  The position is written in the same batch as the entries up to it, so it is never
+//      ahead of them.
+//  RSTORE-2  The position never goes back.
+//
+// Thread safety: note_block(): any one thread. The others as Storage.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "common/mutex.h"
+#include "server/persistence/storage_engine.h"
+#include "server/replication/term_history.h"
+
+namespace rkv::server {
+
+class ReplicaStorage final : public Storage {
+ public:
+  struct Kept {
+    std::uint64_t group = 0;  // 0: the database belongs to no group yet
+    TermHistory history;
+  };
+  // The history of a database of no group that holds records: one term, which ends with the highest
+  // version that its server may have used. kCorrupt: not what this class writes.
+  static Result<Kept> kept_in(const StorageEngine& engine);
+
+  // The engine must outlive the storage.
+  ReplicaStorage(StorageEngine& engine, TermHistory history);
+
+  // From now on the database belongs to the group; synced.
+  Status join(std::uint64_t group);
+  // A block of the log ends here. In ascending order.
+  void note_block(const LogPosition& end);
+
+  void add_put(const RecordFields& record) override { engine_.add_put(record); }
+  void add_remove(Bytes key) override { engine_.add_remove(key); }
+  void set_through(Version newest) override;
+  Status write_batch() override;
+  void clear_batch() override { engine_.clear_batch(); }
+  Status sync() override { return engine_.sync(); }
+  // A backup uses up no versions. Call it when this replica is the primary.
+  void claims_versions() { claims_ = true; }
+  Status claim_through(std::uint64_t sequence) override {
+    return claims_ ? engine_.claim_through(sequence) : Status{};
+  }
+  Status recover() override { return engine_.recover(); }
+  Status check_whole() override { return engine_.check_whole(); }
+
+ private:
+  void add_history();
+
+  StorageEngine& engine_;
+  TermHistory history_;  // up to the position in the batch, or on the disk
+  std::uint64_t through_ = 0;
+  bool claims_ = false;
+  Mutex mutex_;
+  std::deque<LogPosition> ends_ RKV_GUARDED_BY(mutex_);  // of blocks behind history_.last()
+};
+
+}  // namespace rkv::server

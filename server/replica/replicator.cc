@@ -1,0 +1,643 @@
+#include "server/replica/replicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <future>
+#include <map>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "common/log.h"
+#include "common/mutex.h"
+#include "common/parse.h"
+#include "common/random.h"
+#include "common/thread.h"
+#include "server/replica/backup_disk.h"
+#include "server/replica/configuration_agent.h"
+#include "server/replica/entry_block.h"
+#include "server/replica/log_sender.h"
+#include "server/replica/replica_storage.h"
+#include "server/replication/connection/replica_connection.h"
+#include "server/replication/connection/replica_connector.h"
+#include "server/replication/connection/replica_listener.h"
+#include "server/replication/encoding.h"
+#include "server/replication/membership.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr auto kTurn = std::chrono::milliseconds(20);
+constexpr Nanos kConnectAgainAfter = 50 * kNanosPerMs;
+constexpr std::chrono::milliseconds kConnectLimit{1000};
+// Of a connection: what was sent and not taken yet. Further blocks wait in the log.
+constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;
+// A new primary begins at the highest time that it has received. So the times that clients were
+// shown must have been proposed before, by more than the longest time that a primary is believed.
+constexpr std::uint64_t kTimeAheadMs = 2000;
+
+// Replicas use the port above the clients'.
+std::string replica_address(const std::string& clients) {
+  const std::size_t colon = clients.rfind(':');
+  const auto port = parse_number<std::uint16_t>(clients.substr(colon + 1), 1, 65534);
+  return fmt::format("{}:{}", clients.substr(0, colon), port ? *port + 1 : 0);
+}
+
+std::uint64_t random_epoch() {
+  return random_from_kernel() | 1U;
+}
+
+template <class Message>
+ReplicaConnection::SharedBytes encoded(const Message& message) {
+  return std::make_shared<const std::vector<std::byte>>(encode(message));
+}
+
+std::string describe(const GroupConfiguration& configuration) {
+  std::string text;
+  for (const Member& member : configuration.members) {
+    if (!text.empty()) text += ", ";
+    text += member.name;
+    if (member.name == configuration.primary) {
+      text += " (primary)";
+    } else if (!member.in_sync()) {
+      text += " (not in sync)";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+class Replicator::Impl {
+ public:
+  Impl(Options options, const Parts& parts, const ReplicaStorage::Kept& kept)
+      : options_(std::move(options)),
+        parts_(parts),
+        me_{.name = options_.name, .address = options_.address, .epoch = random_epoch()},
+        kept_group_(kept.group),
+        has_records_(!kept.history.terms().empty()),
+        storage_(parts.engine, kept.history),
+        log_(kept.history),
+        membership_(log_, me_, kept.group, random_epoch(), options_.times),
+        timer_(io_),
+        agent_(parts.store, parts.clock, [this](const ConfigurationStore::Stored& stored) {
+          asio::post(io_, [this, stored] { configuration_read(stored); });
+        }) {}
+
+  Status start(std::string* problem);
+  State state() const;
+  Facts facts() const;
+  Result<Storage*> take_over();
+  void serve(Serving serving);
+  Status stop();
+  void disk_moved() { wake(); }
+  void request(Durability level, std::uint64_t sequence);
+  Nanos begin_round();
+
+  std::atomic<std::uint64_t> latest_unix_ms_{0};
+  std::atomic<std::uint64_t> first_unix_ms_{0};
+  std::atomic<Nanos> rounds_done_{0};
+
+ private:
+  struct Peer {  // a connection that another replica has made
+    std::unique_ptr<ReplicaConnection> connection;
+    bool has_said_hello = false;
+  };
+
+  Nanos now() const { return parts_.clock.now(); }
+  void run();
+  void turn();
+  void wake();
+  void pump();
+  void configuration_read(const ConfigurationStore::Stored& stored);
+  bool prepare_disk();
+  void end(std::string why, bool may_start_again = true);
+  void publish_facts();
+
+  void follow();
+  void connect();
+  void received_from_primary(std::vector<std::byte> bytes);
+  void drop_primary(const std::string& why);
+
+  void accept(std::unique_ptr<ReplicaConnection> connection);
+  void received_from_backup(std::uint64_t peer, std::vector<std::byte> bytes);
+  void drop_peer(std::uint64_t peer, const std::string& why);
+  void lead();
+  void send_to_backups();
+  void look_at_own_disk();
+  void show_marks();
+  void shrink_log();
+  void append_block(const LogSender::Block& block);
+
+  const Options options_;
+  const Parts parts_;
+  const Replica me_;
+  std::uint64_t kept_group_;
+  const bool has_records_;
+  ReplicaStorage storage_;
+  ReplicaLog log_;
+  Membership membership_;
+  std::unique_ptr<BackupDisk> disk_;  // until take_over()
+
+  asio::io_context io_{1};
+  asio::steady_timer timer_;
+  std::unique_ptr<ReplicaListener> listener_;
+  ConfigurationAgent agent_;
+  std::thread thread_;
+  std::atomic<bool> is_woken_{false};
+  bool stopping_ = false;
+
+  // Of a backup.
+  std::unique_ptr<ReplicaConnection> primary_;
+  std::string primary_name_;  // that it is connected to
+  std::unique_ptr<ReplicaConnector> connector_;
+  bool is_connecting_ = false;
+  Nanos connect_again_at_ = 0;
+
+  // Of a primary.
+  std::map<std::uint64_t, Peer> peers_;
+  std::uint64_t next_peer_ = 1;
+  std::optional<Serving> serving_;
+  std::unique_ptr<LogSender> sender_;
+  std::atomic<std::uint64_t> wanted_wal_{0};
+  std::atomic<std::uint64_t> wanted_sync_{0};
+  std::atomic<bool> is_round_wanted_{false};
+  Marks shown_;
+  Nanos tick_ = 0;
+  Nanos next_tick_ = 0;
+  std::string told_;  // the configuration that was logged
+
+  mutable Mutex mutex_;
+  State state_ RKV_GUARDED_BY(mutex_);
+  Facts facts_ RKV_GUARDED_BY(mutex_);
+};
+
+// ---- start and end
+
+Status Replicator::Impl::start(std::string* problem) {
+  RKV_ASSIGN_OR_RETURN(auto queue, CommitLog::create(options_.queue_bytes));
+  disk_ = std::make_unique<BackupDisk>(
+      storage_, parts_.clock, std::move(queue), log_.last(),
+      ApplierOptions{.sync_interval_ms = options_.sync_interval_ms}, [this] { wake(); });
+  auto address = replica_address(options_.address);
+  auto listener = ReplicaListener::listen(
+      io_, address, options_.secret,
+      {.on_connection =
+           [this](std::unique_ptr<ReplicaConnection> connection) { accept(std::move(connection)); },
+       .on_refusal =
+           [](const std::string& why) {
+             log_debug(EventName("replica_refused"), "a connection of a replica failed: {}", why);
+           }},
+      problem);
+  if (!listener) return std::unexpected(listener.error());
+  listener_ = std::move(*listener);
+  thread_ = std::thread([this] { run(); });
+  agent_.start();
+  return {};
+}
+
+Status Replicator::Impl::stop() {
+  agent_.stop();
+  if (thread_.joinable()) {
+    asio::post(io_, [this] {
+      stopping_ = true;
+      timer_.cancel();
+      listener_.reset();
+      connector_.reset();
+      primary_.reset();
+      peers_.clear();
+    });
+    thread_.join();
+  }
+  if (sender_) sender_->stop();
+  return disk_ ? disk_->stop() : Status{};
+}
+
+void Replicator::Impl::run() {
+  name_thread("rkv-replicate");
+  turn();
+  io_.run();
+}
+
+// At least every kTurn.
+void Replicator::Impl::turn() {
+  if (stopping_) return;
+  timer_.expires_after(kTurn);
+  timer_.async_wait([this](const asio::error_code&) { turn(); });
+  pump();
+}
+
+// Many calls until the replicator's thread gets to it are one turn.
+void Replicator::Impl::wake() {
+  if (is_woken_.exchange(true)) return;
+  asio::post(io_, [this] {
+    is_woken_.store(false);
+    pump();
+  });
+}
+
+void Replicator::Impl::end(std::string why, bool may_start_again) {
+  const MutexLock lock(mutex_);
+  if (state_.phase == Phase::kEnded) return;
+  state_.phase = Phase::kEnded;
+  state_.why = std::move(why);
+  state_.may_start_again = may_start_again;
+}
+
+Replicator::State Replicator::Impl::state() const {
+  const MutexLock lock(mutex_);
+  return state_;
+}
+
+Replicator::Facts Replicator::Impl::facts() const {
+  const MutexLock lock(mutex_);
+  Facts facts = facts_;
+  facts.state = state_;
+  return facts;
+}
+
+// ---- one turn
+
+void Replicator::Impl::configuration_read(const ConfigurationStore::Stored& stored) {
+  if (stopping_) return;
+  membership_.read(stored, now());
+  if (stored.configuration) {
+    if (std::string text = describe(*stored.configuration); text != told_) {
+      told_ = std::move(text);
+      log_info(EventName("group_changed"), "the group in term {}: {}",
+               field("term", stored.configuration->term), told_);
+    }
+    const MutexLock lock(mutex_);
+    facts_.group = stored.configuration->group;
+    facts_.members = stored.configuration->members.size();
+    facts_.in_sync = stored.configuration->in_sync_count();
+  }
+  pump();
+}
+
+// REPL-1. False: the replica must not take part.
+bool Replicator::Impl::prepare_disk() {
+  const std::uint64_t group = membership_.group();
+  if (kept_group_ == group || group == 0) return true;
+  if (has_records_ && !membership_.is_only_member()) {
+    end(fmt::format("the data directory holds records of a server that was in no group: only the "
+                    "first replica of a group may begin with records; give {} an empty --data-dir",
+                    me_.name),
+        false);
+    return false;
+  }
+  if (const Status joined = storage_.join(group); !joined) {
+    end(fmt::format("the database cannot note its group: {}", to_string(joined.error())));
+    return false;
+  }
+  kept_group_ = group;
+  return true;
+}
+
+void Replicator::Impl::pump() {
+  if (stopping_ || state().phase == Phase::kEnded) return;
+  const auto change = membership_.wanted(now());
+  if (membership_.role() == Membership::Role::kEnded) {
+    agent_.want(std::nullopt);
+    return end(membership_.why_ended(), membership_.may_start_again());
+  }
+  if (!prepare_disk()) return;
+  agent_.want(change);
+  if (membership_.role() == Membership::Role::kStarting) return;
+  membership_.primary() != nullptr ? lead() : follow();
+  shrink_log();
+  publish_facts();
+}
+
+// Keeps the end of the log in memory, so that a replica that was away for a while comes back by it.
+void Replicator::Impl::shrink_log() {
+  const std::uint64_t on_disk =
+      disk_ ? disk_->through().sync : std::min(shown_.sync, shown_.replicated);
+  log_.shrink(options_.queue_bytes, on_disk);
+}
+
+void Replicator::Impl::publish_facts() {
+  const Primary* const primary = membership_.primary();
+  const MutexLock lock(mutex_);
+  facts_.is_in_sync = membership_.is_in_sync();
+  facts_.last_version = log_.last().version;
+  facts_.log_bytes = log_.kept_bytes();
+  facts_.replicated =
+      primary != nullptr ? primary->marks().replicated : membership_.backup().marks().replicated;
+  facts_.etcd_unanswered_for = agent_.unanswered_for(now());
+  facts_.lease_left = primary == nullptr ? 0 : std::max<Nanos>(primary->lease_until() - now(), 0);
+  if (primary != nullptr) {
+    state_.primary = me_.address;
+    state_.term = primary->configuration().term;
+  } else {
+    const Member* const member = membership_.primary_member();
+    state_.primary = member == nullptr ? std::string() : member->address;
+    state_.term = membership_.backup().term();
+  }
+}
+
+// ---- a backup
+
+void Replicator::Impl::follow() {
+  const Member* const member = membership_.primary_member();
+  if (primary_ != nullptr && (member == nullptr || member->name != primary_name_))
+    drop_primary("another replica is the primary");
+  Backup& backup = membership_.backup();
+  disk_->feed(log_, backup.marks().replicated);
+  const BackupDisk::Through through = disk_->through();
+  backup.on_disk(through.wal, through.sync);
+  if (primary_ == nullptr) {
+    if (member != nullptr && !is_connecting_ && now() >= connect_again_at_) connect();
+    return;
+  }
+  if (const auto answer = backup.answer(now())) primary_->send(encoded(*answer));
+}
+
+void Replicator::Impl::connect() {
+  const Member& member = *membership_.primary_member();
+  is_connecting_ = true;
+  connect_again_at_ = now() + kConnectAgainAfter;
+  connector_ = ReplicaConnector::connect(
+      io_, replica_address(member.address), options_.secret, kConnectLimit,
+      [this, name = member.name](ReplicaConnector::Outcome made) {
+        is_connecting_ = false;
+        if (stopping_ || membership_.primary() != nullptr) return;
+        if (!made) {
+          log_debug(EventName("primary_unreachable"), "{}", made.error());
+          return;
+        }
+        primary_ = std::move(*made);
+        primary_name_ = name;
+        primary_->start(
+            {.on_message =
+                 [this](std::vector<std::byte> bytes) { received_from_primary(std::move(bytes)); },
+             .on_end = [this](const std::string& why) { drop_primary(why); }});
+        primary_->send(encoded(membership_.backup().hello()));
+      });
+}
+
+void Replicator::Impl::drop_primary(const std::string& why) {
+  if (primary_ == nullptr) return;
+  log_info(EventName("primary_left"), "the connection to {} has ended: {}",
+           field("primary", primary_name_), why);
+  primary_.reset();
+  connect_again_at_ = now() + kConnectAgainAfter;
+}
+
+void Replicator::Impl::received_from_primary(std::vector<std::byte> bytes) {
+  if (stopping_ || membership_.primary() != nullptr) return;
+  const auto message = decode_replication(bytes);
+  if (!message) return drop_primary(to_string(message.error()));
+  const Entries* const entries = std::get_if<Entries>(&*message);
+  if (entries == nullptr || (entries->block && !is_valid_block(*entries->block)))
+    return drop_primary("it sent what a primary does not send");
+  if (!membership_.backup().receive(*entries, now())) return drop_primary("its log does not fit");
+  disk_->want(entries->wanted);
+  pump();
+}
+
+// ---- a primary
+
+void Replicator::Impl::accept(std::unique_ptr<ReplicaConnection> connection) {
+  const std::uint64_t number = next_peer_++;
+  Peer& peer = peers_[number];
+  peer.connection = std::move(connection);
+  peer.connection->start(
+      {.on_message =
+           [this, number](std::vector<std::byte> bytes) {
+             received_from_backup(number, std::move(bytes));
+           },
+       .on_end = [this, number](const std::string& why) { drop_peer(number, why); },
+       .on_sent = [this] { pump(); }});
+}
+
+void Replicator::Impl::drop_peer(std::uint64_t number, const std::string& why) {
+  const auto at = peers_.find(number);
+  if (at == peers_.end()) return;
+  log_info(EventName("replica_left"), "the connection of a replica has ended: {}", why);
+  peers_.erase(at);
+  if (membership_.primary() != nullptr) membership_.primary()->disconnected(number);
+}
+
+void Replicator::Impl::received_from_backup(std::uint64_t number, std::vector<std::byte> bytes) {
+  const auto at = peers_.find(number);
+  if (stopping_ || at == peers_.end()) return;
+  Primary* const primary = membership_.primary();
+  if (primary == nullptr) return drop_peer(number, "this replica is not the primary");
+  const auto message = decode_replication(bytes);
+  if (!message) return drop_peer(number, to_string(message.error()));
+  if (const Hello* const hello = std::get_if<Hello>(&*message)) {
+    if (std::exchange(at->second.has_said_hello, true)) return drop_peer(number, "a second hello");
+    switch (primary->connected(number, *hello, now())) {
+      case Primary::Admission::kAccepted:
+        log_info(EventName("replica_connected"), "replica {} has connected",
+                 field("replica", hello->replica.name));
+        break;
+      case Primary::Admission::kRefused:
+        return drop_peer(number, "it belongs to another group");
+      case Primary::Admission::kDeposed:
+        return drop_peer(number, "it has obeyed a later primary");
+    }
+  } else if (const Answer* const answer = std::get_if<Answer>(&*message)) {
+    if (!primary->answered(number, *answer, now()))
+      return drop_peer(number, "it sent what a backup does not send");
+  } else {
+    return drop_peer(number, "it sent what a backup does not send");
+  }
+  pump();
+}
+
+void Replicator::Impl::lead() {
+  if (primary_ != nullptr) drop_primary("this replica is the primary");
+  Primary& primary = *membership_.primary();
+  primary.propose_time(parts_.unix_ms() + kTimeAheadMs);
+  primary.want({.wal = std::max(wanted_wal_.load(), primary.inherited()),
+                .sync = std::max(wanted_sync_.load(), primary.inherited())});
+  if (is_round_wanted_.exchange(false)) primary.begin_round();
+  look_at_own_disk();
+  send_to_backups();
+  latest_unix_ms_.store(primary.unix_ms());
+  rounds_done_.store(primary.heard_since());
+  if (serving_) return show_marks();
+  if (disk_ == nullptr || !membership_.acts(now()) || !primary.has_settled() ||
+      disk_->through().wal < primary.inherited() || primary.marks().sync < primary.inherited())
+    return;
+  first_unix_ms_.store(membership_.backup().unix_ms());
+  const MutexLock lock(mutex_);
+  if (state_.phase == Phase::kFollowing) state_.phase = Phase::kElected;
+}
+
+void Replicator::Impl::look_at_own_disk() {
+  Primary& primary = *membership_.primary();
+  if (disk_ != nullptr) {
+    disk_->feed(log_, primary.marks().replicated);
+    disk_->want({.wal = primary.inherited(), .sync = primary.inherited()});
+    const BackupDisk::Through through = disk_->through();
+    primary.on_disk(through.wal, through.sync);
+    primary.set_disk_stuck(disk_->has_failed());
+  } else if (serving_) {
+    const std::uint64_t sync = serving_->log.sync_mark();  // first: it never passes the other
+    const std::uint64_t wal = serving_->log.wal_mark();
+    primary.on_disk(Version::of(serving_->term, wal).bits, Version::of(serving_->term, sync).bits);
+    primary.set_disk_stuck(serving_->log.failed());
+  }
+}
+
+void Replicator::Impl::send_to_backups() {
+  Primary& primary = *membership_.primary();
+  std::vector<std::uint64_t> copies;
+  for (auto& [number, peer] : peers_) {
+    while (peer.has_said_hello && peer.connection->queued_bytes() < kMaxQueuedBytes) {
+      const auto entries = primary.next(number, now());
+      if (!entries) break;
+      peer.connection->send(encoded(*entries));
+    }
+    if (primary.needs_copy(number)) copies.push_back(number);
+  }
+  for (const std::uint64_t number : copies)
+    drop_peer(number, "it needs a copy of the database");
+}
+
+// REPL-3, REPL-4.
+void Replicator::Impl::show_marks() {
+  const Primary& primary = *membership_.primary();
+  const Marks& marks = primary.marks();
+  const bool has_risen = marks != shown_;
+  if (has_risen) {
+    shown_ = marks;
+    CommitLog& log = serving_->log;
+    log.set_replicated_mark(sender_->sequence_of(marks.replicated));
+    const std::uint64_t wal = std::min(sender_->sequence_of(marks.wal), log.replicated_mark());
+    log.set_group_marks(wal, std::min(sender_->sequence_of(marks.sync), wal));
+    sender_->forget(marks.sync);
+    serving_->marks_changed();
+  }
+  const Nanos tick = now();
+  const bool is_due = tick >= next_tick_;
+  if (is_due) {
+    if (membership_.acts(tick) && primary.covers(tick)) tick_ = tick;
+    next_tick_ = tick + options_.times.lease / 10;
+  }
+  if (is_due || has_risen) serving_->show(tick_, {marks.replicated});
+}
+
+void Replicator::Impl::append_block(const LogSender::Block& block) {
+  if (stopping_ || state().phase == Phase::kEnded) return;
+  storage_.note_block(block.last);
+  log_.append(block.last, block.bytes);
+  membership_.primary()->update();
+  pump();
+}
+
+// ---- calls of the server
+
+// The replicator's thread gives the disk away at once and goes on with its heartbeats.
+Result<Storage*> Replicator::Impl::take_over() {
+  std::promise<std::unique_ptr<BackupDisk>> given;
+  asio::post(io_, [this, &given] { given.set_value(std::move(disk_)); });
+  std::unique_ptr<BackupDisk> disk = given.get_future().get();
+  RKV_RETURN_IF_ERROR(disk->stop());
+  const BackupDisk::Through through = disk->through();
+  std::promise<void> noted;
+  asio::post(io_, [this, &through, &noted] {
+    if (membership_.primary() != nullptr) membership_.primary()->on_disk(through.wal, through.sync);
+    noted.set_value();
+  });
+  noted.get_future().get();
+  storage_.claims_versions();
+  return &storage_;
+}
+
+void Replicator::Impl::serve(Serving serving) {
+  sender_ =
+      std::make_unique<LogSender>(serving.log, serving.term, [this](const LogSender::Block& block) {
+        asio::post(io_, [this, block] {
+          sender_->taken(block);
+          append_block(block);
+        });
+      });
+  asio::post(io_, [this, serving = std::move(serving)]() mutable {
+    serving_.emplace(std::move(serving));
+    sender_->start();
+    {
+      const MutexLock lock(mutex_);
+      if (state_.phase == Phase::kElected) state_.phase = Phase::kServing;
+    }
+    pump();
+  });
+}
+
+void Replicator::Impl::request(Durability level, std::uint64_t sequence) {
+  if (level == Durability::kMemory || !sender_) return;
+  const std::uint64_t version = Version::of(sender_->term(), sequence).bits;
+  std::atomic<std::uint64_t>& wanted = level == Durability::kWal ? wanted_wal_ : wanted_sync_;
+  std::uint64_t before = wanted.load(std::memory_order_relaxed);
+  while (before < version && !wanted.compare_exchange_weak(before, version)) {
+  }
+  if (before < version) wake();
+}
+
+Nanos Replicator::Impl::begin_round() {
+  const Nanos begin = now();
+  if (!is_round_wanted_.exchange(true)) wake();
+  return begin;
+}
+
+// ---- Replicator
+
+Result<std::unique_ptr<Replicator>> Replicator::create(Options options, const Parts& parts) {
+  RKV_ASSIGN_OR_RETURN(const auto kept, ReplicaStorage::kept_in(parts.engine));
+  return std::unique_ptr<Replicator>(
+      new Replicator(std::make_unique<Impl>(std::move(options), parts, kept)));
+}
+
+Replicator::Replicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Replicator::~Replicator() {
+  (void)stop();
+}
+
+Status Replicator::start(std::string* problem) {
+  return impl_->start(problem);
+}
+Replicator::State Replicator::state() const {
+  return impl_->state();
+}
+Replicator::Facts Replicator::facts() const {
+  return impl_->facts();
+}
+Result<Storage*> Replicator::take_over() {
+  return impl_->take_over();
+}
+void Replicator::serve(Serving serving) {
+  impl_->serve(std::move(serving));
+}
+Status Replicator::stop() {
+  return impl_->stop();
+}
+void Replicator::disk_moved() {
+  impl_->disk_moved();
+}
+void Replicator::request(Durability level, std::uint64_t sequence) {
+  impl_->request(level, sequence);
+}
+std::uint64_t Replicator::latest_unix_ms() const {
+  return impl_->latest_unix_ms_.load(std::memory_order_relaxed);
+}
+std::uint64_t Replicator::first_unix_ms() const {
+  return impl_->first_unix_ms_.load(std::memory_order_relaxed);
+}
+Nanos Replicator::begin_round() {
+  return impl_->begin_round();
+}
+Nanos Replicator::rounds_done() const {
+  return impl_->rounds_done_.load(std::memory_order_acquire);
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,133 @@
+// Replicator: a server's part in a replicated group. Its thread receives and sends, and asks
+// Membership, Backup and Primary what to do; it keeps a backup's database up with the group, and
+// tells the server when it is elected.
+//
+//   RKV_ASSIGN_OR_RETURN(auto replicator, Replicator::create(options, parts));
+//   replicator->start();
+//   while (replicator->state().phase == Replicator::Phase::kFollowing) ...   // clients are refused
+//   // kElected: everything that the group has answered is in the database
+//   auto& storage = *replicator->take_over();          // for the server's applier
+//   ... make the store, with versions of state().term ...
+//   replicator->serve({.log = *log, ...});             // from here on writes are replicated
+//   // kEnded: the process must end, and may start again as a backup
+//
+// Invariants:
+//  REPL-1  The database's group is synced before anything is answered or any change is wanted.
+//  REPL-2  Entries go to the log of a replica, and from there to others, only as whole, checked
+//      blocks.
+//  REPL-3  The commit log's marks never pass Primary::marks().
+//  REPL-4  A tick is shown only if the lease was looked at after the clock was read for it, and
+//      covers it (cluster rule T_AFTER_LOOK, tests/model).
+//
+// Thread safety: any thread, except start, take_over, serve and stop: the owner.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/clock.h"
+#include "rkv/durability.h"
+#include "rkv/result.h"
+#include "server/group/configuration_store.h"
+#include "server/persistence/commit_log.h"
+#include "server/persistence/storage_engine.h"
+#include "server/replication/connection/group_secret.h"
+#include "server/replication/replication_times.h"
+
+namespace rkv::server {
+
+class Replicator {
+ public:
+  struct Options {
+    std::string name;     // of this replica in its group
+    std::string address;  // HOST:PORT for clients; replicas use the port above it
+    GroupSecret secret = GroupSecret::well_known();
+    std::size_t queue_bytes = std::size_t{64} << 20;
+    int sync_interval_ms = 1000;
+    ReplicationTimes times{};
+  };
+  struct Parts {
+    StorageEngine& engine;
+    ConfigurationStore& store;
+    const Clock& clock;
+    std::function<std::uint64_t()> unix_ms;  // the wall clock; any thread
+  };
+  // What is called on the replicator's thread, once the server serves.
+  struct Serving {
+    CommitLog& log;          // replicated
+    std::uint32_t term = 0;  // its versions begin with this
+    std::function<void()> marks_changed;
+    // Shows clients up to when they may believe what they READ, and what is replicated.
+    std::function<void(Nanos tick, Version replicated)> show;
+  };
+  enum class Phase : std::uint8_t {
+    kFollowing,  // a backup, or not known yet
+    kElected,    // the primary: take_over() and serve() are due
+    kServing,
+    kEnded,  // see `why`
+  };
+  struct State {
+    Phase phase = Phase::kFollowing;
+    std::string primary;     // its address for clients; empty: not known
+    std::uint32_t term = 0;  // of the primary
+    std::string why;         // kEnded
+    bool may_start_again = true;
+  };
+  // For statistics.
+  struct Facts {
+    State state;
+    std::uint64_t group = 0;
+    std::size_t members = 0;
+    std::size_t in_sync = 0;
+    bool is_in_sync = false;
+    std::uint64_t last_version = 0;  // of its log
+    std::uint64_t replicated = 0;    // its mark
+    std::size_t log_bytes = 0;       // kept in memory
+    Nanos etcd_unanswered_for = 0;
+    Nanos lease_left = 0;
+  };
+
+  // kCorrupt: what the database notes about its group is damaged.
+  static Result<std::unique_ptr<Replicator>> create(Options options, const Parts& parts);
+  ~Replicator();  // stop()
+  Replicator(const Replicator&) = delete;
+  Replicator& operator=(const Replicator&) = delete;
+
+  // Listens for other replicas and starts the threads. On failure `*problem` is a sentence: the
+  // address cannot be used.
+  Status start(std::string* problem);
+  State state() const;
+  Facts facts() const;
+  // Ends the writing of a backup, and gives the storage for the writing of a primary. Blocks until
+  // all is synced. REQUIRES: kElected.
+  Result<Storage*> take_over();
+  // REQUIRES: take_over() has succeeded. What `serving` refers to must outlive stop().
+  void serve(Serving serving);
+  // Ends the threads and connections. Blocks for about a second at most, and until the disk of a
+  // backup has what it was given. Call it before the applier of a primary is stopped.
+  Status stop();
+
+  // ---- of a server that serves
+  // The marks of the log have moved, by the applier. Does not block.
+  void disk_moved();
+  // A client waits until the disks of all in sync have `sequence`. Does not block.
+  void request(Durability level, std::uint64_t sequence);
+  // The group's time, which the other replicas know too; 0: not yet known. Keys expire by it.
+  std::uint64_t latest_unix_ms() const;
+  // The time at which a primary began its term: no earlier one is shown.
+  std::uint64_t first_unix_ms() const;
+  // A round with all in sync that begins now, and the latest round that is over: of one that began
+  // at or before that time, all have answered.
+  Nanos begin_round();
+  Nanos rounds_done() const;
+
+ private:
+  class Impl;
+  explicit Replicator(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rkv::server

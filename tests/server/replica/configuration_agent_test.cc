@@ -1,0 +1,139 @@
+// The threads between the replicator and etcd, with a store of the test's own.
+#include "server/replica/configuration_agent.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace rkv::server {
+namespace {
+
+GroupConfiguration configuration(std::uint64_t number) {
+  return {.group = 1,
+          .number = number,
+          .term = 1,
+          .primary = "n1",
+          .members = {{.name = "n1", .address = "h:1", .epoch = 7, .added_in = 1}}};
+}
+
+// A register that can lose answers.
+class FakeStore final : public ConfigurationStore {
+ public:
+  Result<Stored> read(const Deadline&) override {
+    const MutexLock lock(mutex_);
+    if (is_silent_) return fail(Code::kUnreachable, "silent");
+    return stored_;
+  }
+  Result<std::int64_t> replace(std::int64_t revision, const GroupConfiguration& next,
+                               const Deadline&) override {
+    const MutexLock lock(mutex_);
+    ++replaced_;
+    if (is_silent_) return fail(Code::kUnreachable, "silent");
+    if (revision != stored_.revision) return fail(Code::kConflict, "another revision");
+    stored_ = {.configuration = next, .revision = revision + 1};
+    changed_.notify_all();
+    if (std::exchange(loses_next_, false)) return fail(Code::kTimeout, "the answer is lost");
+    return stored_.revision;
+  }
+  Result<Stored> wait_for_other(std::int64_t revision, const Deadline&) override {
+    const MutexLock lock(mutex_);
+    if (stored_.revision == revision) changed_.wait_for(mutex_, std::chrono::milliseconds(50));
+    if (is_silent_) return fail(Code::kUnreachable, "silent");
+    if (stored_.revision == revision) return fail(Code::kTimeout, "nothing new");
+    return stored_;
+  }
+  void lose_next_answer() {
+    const MutexLock lock(mutex_);
+    loses_next_ = true;
+  }
+  void set_silent(bool silent) {
+    const MutexLock lock(mutex_);
+    is_silent_ = silent;
+  }
+  int replaced() {
+    const MutexLock lock(mutex_);
+    return replaced_;
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable changed_;
+  Stored stored_ RKV_GUARDED_BY(mutex_);
+  bool loses_next_ RKV_GUARDED_BY(mutex_) = false;
+  bool is_silent_ RKV_GUARDED_BY(mutex_) = false;
+  int replaced_ RKV_GUARDED_BY(mutex_) = 0;
+};
+
+// Collects what the agent has read.
+class Reads {
+ public:
+  void add(const ConfigurationStore::Stored& stored) {
+    const MutexLock lock(mutex_);
+    highest_ = std::max(highest_, stored.revision);
+    ++count_;
+    changed_.notify_all();
+  }
+  void wait_for(std::int64_t revision) {
+    const MutexLock lock(mutex_);
+    while (highest_ < revision || count_ == 0)
+      changed_.wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::int64_t highest_ RKV_GUARDED_BY(mutex_) = 0;
+  int count_ RKV_GUARDED_BY(mutex_) = 0;
+};
+
+struct Fixture {
+  const SteadyClock clock;
+  FakeStore store;
+  Reads reads;
+  ConfigurationAgent agent{store, clock,
+                           [this](const ConfigurationStore::Stored& stored) { reads.add(stored); }};
+};
+
+TEST(ConfigurationAgent, ReadsAndStores) {
+  Fixture test;
+  test.agent.start();
+  test.reads.wait_for(0);
+  test.agent.want(Membership::Change{.revision = 0, .next = configuration(1)});
+  test.reads.wait_for(1);
+  // Somebody else's change.
+  const SteadyClock clock;
+  ASSERT_TRUE(test.store.replace(1, configuration(2), Deadline::after_ms(clock, 10)));
+  test.agent.want(std::nullopt);
+  test.reads.wait_for(2);
+}
+
+TEST(ConfigurationAgent, AChangeWhoseAnswerIsLostIsReadBack) {
+  Fixture test;
+  test.store.lose_next_answer();
+  test.agent.start();
+  test.agent.want(Membership::Change{.revision = 0, .next = configuration(1)});
+  test.reads.wait_for(1);
+}
+
+TEST(ConfigurationAgent, AWantedChangeIsSentUntilTheStoreAnswers) {
+  Fixture test;
+  test.store.set_silent(true);
+  test.agent.start();
+  test.agent.want(Membership::Change{.revision = 0, .next = configuration(1)});
+  while (test.store.replaced() < 3 || test.agent.unanswered_for(test.clock.now()) == 0)
+    std::this_thread::yield();
+  test.store.set_silent(false);
+  test.reads.wait_for(1);
+  while (test.agent.unanswered_for(test.clock.now()) != 0)
+    std::this_thread::yield();
+}
+
+TEST(ConfigurationAgent, StopsWhileNothingHappens) {
+  Fixture test;
+  test.agent.start();
+  test.reads.wait_for(0);
+  test.agent.stop();
+}
+
+}  // namespace
+}  // namespace rkv::server

@@ -1,0 +1,100 @@
+// Entries as the bytes of a block: what goes in comes out, and nothing else is accepted.
+#include "server/replica/entry_block.h"
+
+#include <gtest/gtest.h>
+
+#include "common/random.h"
+#include "rkv/limits.h"
+
+namespace rkv::server {
+namespace {
+
+CommitLog::Entry put(std::uint64_t version, std::string_view key, std::string_view value) {
+  return {.kind = CommitLog::Kind::kPut,
+          .record = {.version = {version},
+                     .expiry_ms = 77,
+                     .counter = true,
+                     .key = as_bytes(key),
+                     .value = as_bytes(value)}};
+}
+CommitLog::Entry removal(std::uint64_t version, std::string_view key) {
+  return {.kind = CommitLog::Kind::kRemove, .record = {.version = {version}, .key = as_bytes(key)}};
+}
+EntryBlock block_of(const std::vector<CommitLog::Entry>& entries, std::uint64_t previous = 1) {
+  std::vector<std::byte> bytes;
+  for (const CommitLog::Entry& entry : entries)
+    append_entry(bytes, entry);
+  return {.previous = {.term = 1, .version = previous},
+          .last = {.term = 1, .version = entries.back().record.version.bits},
+          .bytes = std::make_shared<const std::vector<std::byte>>(std::move(bytes))};
+}
+
+TEST(EntryBlock, ComesOutAsItWentIn) {
+  const EntryBlock block = block_of({put(10, "key", "value"), removal(12, "k"), put(13, "e", "")});
+  EXPECT_TRUE(is_valid_block(block));
+  Bytes rest = *block.bytes;
+  const auto first = first_entry(rest);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->kind, CommitLog::Kind::kPut);
+  EXPECT_EQ(first->record.version.bits, 10U);
+  EXPECT_EQ(first->record.expiry_ms, 77U);
+  EXPECT_TRUE(first->record.counter);
+  EXPECT_EQ(as_text(first->record.key), "key");
+  EXPECT_EQ(as_text(first->record.value), "value");
+  rest = rest.subspan(entry_bytes(*first));
+  const auto second = first_entry(rest);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->kind, CommitLog::Kind::kRemove);
+  EXPECT_EQ(as_text(second->record.key), "k");
+  rest = rest.subspan(entry_bytes(*second));
+  EXPECT_EQ(entry_bytes(*first_entry(rest)), rest.size());
+}
+
+TEST(EntryBlock, VersionsRiseFromThePreviousToTheLast) {
+  EXPECT_FALSE(is_valid_block(block_of({put(10, "a", ""), put(10, "b", "")})));
+  EXPECT_FALSE(is_valid_block(block_of({put(10, "a", ""), put(9, "b", "")})));
+  EXPECT_FALSE(is_valid_block(block_of({put(10, "a", "")}, 10)));
+  EntryBlock block = block_of({put(10, "a", ""), put(11, "b", "")});
+  block.last.version = 12;
+  EXPECT_FALSE(is_valid_block(block));
+  block.bytes = std::make_shared<const std::vector<std::byte>>();
+  EXPECT_FALSE(is_valid_block(block)) << "no entry";
+}
+
+TEST(EntryBlock, WhatIsCutOffIsRefused) {
+  const EntryBlock block = block_of({put(10, "key", "value"), removal(12, "k")});
+  for (std::size_t bytes = 0; bytes < block.bytes->size(); ++bytes) {
+    EntryBlock cut = block;
+    cut.bytes = std::make_shared<const std::vector<std::byte>>(block.bytes->begin(),
+                                                               block.bytes->begin() + bytes);
+    EXPECT_FALSE(is_valid_block(cut)) << bytes;
+  }
+}
+
+// ENTRY-1: whatever is accepted is what append_entry() makes.
+TEST(EntryBlock, DamagedBytesAreRefusedOrAreAnotherEntry) {
+  Random random(7);
+  const EntryBlock block = block_of({put(10, "key", "value"), removal(12, "k")});
+  for (int round = 0; round < 20'000; ++round) {
+    auto bytes = *block.bytes;
+    for (std::uint64_t changes = 1 + random.below(3); changes != 0; --changes)
+      bytes[random.below(bytes.size())] = std::byte{static_cast<std::uint8_t>(random())};
+    std::vector<std::byte> again;
+    Bytes rest = bytes;
+    while (const auto entry = first_entry(rest)) {
+      append_entry(again, *entry);
+      rest = rest.subspan(entry_bytes(*entry));
+    }
+    ASSERT_TRUE(std::equal(again.begin(), again.end(), bytes.begin()));
+  }
+}
+
+TEST(EntryBlock, LimitsHold) {
+  const std::string longest(kMaxKeyBytes, 'k');
+  EXPECT_TRUE(is_valid_block(block_of({put(10, longest, "v")})));
+  EXPECT_FALSE(is_valid_block(block_of({put(10, longest + "k", "v")})));
+  EXPECT_FALSE(is_valid_block(block_of({put(10, "", "v")})));
+}
+
+}  // namespace
+}  // namespace rkv::server

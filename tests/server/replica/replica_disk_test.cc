@@ -1,0 +1,197 @@
+// A replica's database, with RocksDB: what it keeps beside the records, and what a backup feeds it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+
+#include "common/random.h"
+#include "server/replica/backup_disk.h"
+#include "server/replica/entry_block.h"
+#include "server/replica/replica_storage.h"
+#include "tests/server/persistence/support.h"
+
+namespace rkv::server {
+namespace {
+
+constexpr std::uint32_t kTerm = 9;
+
+LogPosition at(std::uint64_t sequence, std::uint32_t term = kTerm) {
+  return {.term = term, .version = Version::of(term, sequence).bits};
+}
+void put(StorageEngine& engine, std::string_view key, std::uint64_t version) {
+  engine.add_put({.version = {version}, .key = as_bytes(key), .value = as_bytes("v")});
+}
+std::unique_ptr<StorageEngine> open(const test::TempDir& directory) {
+  auto engine = StorageEngine::open(directory.path());
+  EXPECT_TRUE(engine) << to_string(engine.error());
+  return std::move(*engine);
+}
+
+TEST(ReplicaStorage, ANewDatabaseBelongsToNoGroup) {
+  const test::TempDir directory;
+  const auto engine = open(directory);
+  const auto kept = ReplicaStorage::kept_in(*engine);
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->group, 0U);
+  EXPECT_TRUE(kept->history.terms().empty());
+}
+
+TEST(ReplicaStorage, KeepsItsGroupAndHowFarItHasCome) {
+  const test::TempDir directory;
+  {
+    const auto engine = open(directory);
+    ReplicaStorage storage(*engine, {});
+    ASSERT_TRUE(storage.join(77));
+    storage.note_block(at(10));
+    storage.note_block(at(20));
+    storage.note_block(at(5, kTerm + 1));
+    put(*engine, "a", at(25).version);
+    storage.set_through({at(25).version});  // within the third block
+    ASSERT_TRUE(storage.write_batch());
+    ASSERT_TRUE(storage.sync());
+  }
+  const auto engine = open(directory);
+  const auto kept = ReplicaStorage::kept_in(*engine);
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->group, 77U);
+  EXPECT_EQ(kept->history.last(), at(20)) << "the end of a block, and never ahead of the records";
+}
+
+TEST(ReplicaStorage, RecordsOfAServerOfItsOwnAreATermOfTheirs) {
+  const test::TempDir directory;
+  std::uint64_t highest = 0;
+  {
+    const auto engine = open(directory);
+    ASSERT_TRUE(engine->claim_boot());
+    highest = Version::of(engine->boot(), 1000).bits;
+    put(*engine, "a", highest);
+    ASSERT_TRUE(engine->write_batch());
+  }
+  const auto engine = open(directory);
+  const auto kept = ReplicaStorage::kept_in(*engine);
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->group, 0U);
+  EXPECT_GE(kept->history.last().version, highest);
+  EXPECT_LT(kept->history.last().version >> 32U, engine->boot());
+}
+
+TEST(ReplicaStorage, DamagedNotesAreFound) {
+  const test::TempDir directory;
+  const auto engine = open(directory);
+  ASSERT_TRUE(engine->write_note("group", as_bytes("short")));
+  EXPECT_EQ(ReplicaStorage::kept_in(*engine).error().code, Code::kCorrupt);
+  ASSERT_TRUE(engine->write_note("group", as_bytes("12345678")));
+  EXPECT_TRUE(ReplicaStorage::kept_in(*engine));
+  ASSERT_TRUE(engine->write_note("history", as_bytes("twelve bytes!")));
+  EXPECT_EQ(ReplicaStorage::kept_in(*engine).error().code, Code::kCorrupt);
+}
+
+TEST(StorageEngine, ATermThatMayHaveBeenUsedIsRefused) {
+  const test::TempDir directory;
+  const auto engine = open(directory);
+  ASSERT_TRUE(engine->begin_at(50));
+  ASSERT_TRUE(engine->claim_boot());
+  EXPECT_EQ(engine->begin_at(50).error().code, Code::kConflict);
+  EXPECT_TRUE(engine->begin_at(51));
+}
+
+// A log of random blocks, fed by and by, with restarts of the process: the database has exactly the
+// entries at or below the mark.
+class Feed {
+ public:
+  explicit Feed(std::uint64_t seed) : random_(seed) {}
+
+  void append_blocks(std::uint64_t count) {
+    for (; count != 0; --count) {
+      std::vector<std::byte> bytes;
+      for (std::uint64_t entries = 1 + random_.below(20); entries != 0; --entries) {
+        sequence_ += 1 + random_.below(30);
+        const std::string key = fmt::format("key-{}", random_.below(50));
+        const std::string value =
+            random_.below(40) == 0 ? std::string(200'000, 'x') : std::to_string(sequence_);
+        const bool removes = random_.below(4) == 0;
+        append_entry(bytes, {.kind = removes ? CommitLog::Kind::kRemove : CommitLog::Kind::kPut,
+                             .record = {.version = {at(sequence_).version},
+                                        .key = as_bytes(key),
+                                        .value = removes ? Bytes{} : as_bytes(value)}});
+        written_.push_back({at(sequence_).version, key, removes ? std::string() : value});
+      }
+      log_.append(at(sequence_), std::make_shared<const std::vector<std::byte>>(std::move(bytes)));
+      ends_.push_back(at(sequence_).version);
+    }
+  }
+
+  // A process with this database: feeds up to random marks, and stops, or is killed.
+  void run(const test::TempDir& directory) {
+    const auto engine = open(directory);
+    const auto kept = ReplicaStorage::kept_in(*engine);
+    ASSERT_TRUE(kept);
+    ReplicaStorage storage(*engine, kept->history);
+    auto queue = CommitLog::create(CommitLog::kMinCapacityBytes);
+    ASSERT_TRUE(queue);
+    const SteadyClock clock;
+    BackupDisk disk(storage, clock, std::move(*queue), kept->history.last(), {}, [] {});
+    for (std::uint64_t steps = 1 + random_.below(10); steps != 0; --steps) {
+      mark_ = std::max(mark_, ends_[random_.below(ends_.size())]);
+      disk.feed(log_, mark_);
+      disk.want({.wal = mark_});
+      EXPECT_LE(disk.through().wal, mark_);
+      EXPECT_LE(disk.through().sync, disk.through().wal);
+    }
+    while (disk.fed().version < mark_) {
+      disk.feed(log_, mark_);
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(disk.stop());
+    EXPECT_EQ(disk.through().sync, mark_) << "a mark is the end of a block";
+    expect_records(*engine);
+  }
+
+ private:
+  struct Written {
+    std::uint64_t version;
+    std::string key;
+    std::string value;  // empty: removed
+  };
+  void expect_records(const StorageEngine& engine) {
+    std::map<std::string, std::string> expected;
+    for (const Written& write : written_) {
+      if (write.version > mark_) break;
+      if (write.value.empty())
+        expected.erase(write.key);
+      else
+        expected[write.key] = write.value;
+    }
+    std::map<std::string, std::string> found;
+    ASSERT_TRUE(engine.read_from({}, [&](const RecordFields& record) {
+      found[std::string(as_text(record.key))] = as_text(record.value);
+      return true;
+    }));
+    EXPECT_EQ(found.size(), expected.size());
+    EXPECT_TRUE(found == expected);
+  }
+
+  Random random_;
+  std::uint64_t sequence_ = 0;
+  ReplicaLog log_;
+  std::vector<std::uint64_t> ends_;
+  std::vector<Written> written_;
+  std::uint64_t mark_ = 0;
+};
+
+TEST(BackupDisk, HasExactlyWhatIsReplicated) {
+  const std::uint64_t seed = test::test_seed();
+  for (std::uint64_t round = 0; round < 5; ++round) {
+    const test::TempDir directory;
+    Feed feed(seed + round);
+    for (int starts = 0; starts < 4; ++starts) {
+      feed.append_blocks(30);
+      feed.run(directory);
+      ASSERT_FALSE(HasFailure()) << "round " << round;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rkv::server

@@ -1,0 +1,145 @@
+#include "tests/system/group/replica_group.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "common/check.h"
+#include "server/group/etcd_configuration_store.h"
+
+namespace rkv::testing_support {
+
+namespace {
+
+// Two ports for each replica of a test program: nothing waits for an old one to be free.
+std::uint16_t next_port() {
+  static std::uint16_t port = 24000;
+  port += 2;
+  return port;
+}
+
+// Whether `holds` within a minute.
+template <class Condition>
+bool within_a_minute(Condition holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < end) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+}  // namespace
+
+ReplicaGroup::ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments)
+    : arguments_(std::move(arguments)), replicas_(replicas) {
+  for (Replica& replica : replicas_)
+    replica.address = fmt::format("127.0.0.1:{}", next_port());
+}
+
+std::string ReplicaGroup::data(std::size_t number) const {
+  return directory_.path(fmt::format("n{}", number));
+}
+
+std::vector<std::string> ReplicaGroup::command(std::size_t number) const {
+  std::vector<std::string> argv = {RKV_KVSERVER,
+                                   "--listen",
+                                   replicas_[number].address,
+                                   "--etcd",
+                                   etcd_.addresses().front(),
+                                   "--group",
+                                   "test",
+                                   "--name",
+                                   fmt::format("n{}", number),
+                                   "--data-dir",
+                                   data(number),
+                                   "--memory",
+                                   "32MiB"};
+  argv.insert(argv.end(), arguments_.begin(), arguments_.end());
+  return argv;
+}
+
+void ReplicaGroup::start(std::size_t number) {
+  replicas_[number].process = std::make_unique<Process>(
+      command(number), std::vector<std::string>{"KVSERVER_CHECK_MEMORY=on"});
+}
+
+void ReplicaGroup::start_all() {
+  start(0);
+  ASSERT_TRUE(process(0).wait_for_output("kvserver ready", 60)) << process(0).output();
+  for (std::size_t number = 1; number < replicas_.size(); ++number)
+    start(number);
+  wait_for_in_sync(replicas_.size());
+}
+
+void ReplicaGroup::kill(std::size_t number) {
+  process(number).signal(SIGKILL);
+  EXPECT_EQ(process(number).wait().status, -SIGKILL);
+}
+
+int ReplicaGroup::stop(std::size_t number) {
+  process(number).signal(SIGTERM);
+  return ended(number).status;
+}
+
+Ended ReplicaGroup::ended(std::size_t number) {
+  return process(number).wait();
+}
+
+std::string ReplicaGroup::configuration() const {
+  const SteadyClock clock;
+  server::EtcdConfigurationStore store(etcd_.addresses(), "test", clock);
+  const auto stored = store.read(Deadline::after_ms(clock, 5000));
+  if (!stored || !stored->configuration) return {};
+  return to_text(*stored->configuration);
+}
+
+void ReplicaGroup::wait_for_in_sync(std::size_t count) {
+  const SteadyClock clock;
+  server::EtcdConfigurationStore store(etcd_.addresses(), "test", clock);
+  EXPECT_TRUE(within_a_minute([&] {
+    const auto stored = store.read(Deadline::after_ms(clock, 5000));
+    return stored && stored->configuration && stored->configuration->in_sync_count() == count;
+  })) << configuration()
+      << logs();
+}
+
+std::size_t ReplicaGroup::wait_for_primary(std::size_t but) {
+  std::size_t found = 0;
+  EXPECT_TRUE(within_a_minute([&] {
+    for (std::size_t number = 0; number < replicas_.size(); ++number) {
+      if (number == but || replicas_[number].process == nullptr) continue;
+      if (!connect(number, std::chrono::milliseconds(300))) continue;
+      found = number;
+      return true;
+    }
+    return false;
+  })) << configuration()
+      << logs();
+  return found;
+}
+
+Result<Client> ReplicaGroup::connect(std::size_t number, std::chrono::milliseconds timeout) const {
+  return Client::connect({.server = replicas_[number].address,
+                          .timeout = timeout,
+                          .transport = Transport::kShm,
+                          .repeat_connect = false});
+}
+
+Client ReplicaGroup::client() {
+  auto client = connect(wait_for_primary());
+  RKV_CHECK(client.has_value(), "no client of the primary");
+  return std::move(*client);
+}
+
+std::string ReplicaGroup::logs() {
+  std::string text;
+  for (std::size_t number = 0; number < replicas_.size(); ++number) {
+    text += fmt::format("\n== n{}\n", number);
+    if (replicas_[number].process) text += replicas_[number].process->output();
+  }
+  return text;
+}
+
+}  // namespace rkv::testing_support

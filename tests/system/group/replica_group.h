@@ -1,0 +1,58 @@
+// ReplicaGroup: a replicated group of kvservers in processes of their own, with a real etcd, over
+// shared memory on this host.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rkv/client.h"
+#include "tests/server/group/etcd_servers.h"
+#include "tests/system/process.h"
+#include "tests/system/world.h"
+
+namespace rkv::testing_support {
+
+class ReplicaGroup {
+ public:
+  // Starts etcd and no replica. `arguments` are added to those of each replica.
+  explicit ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments = {});
+
+  // Starts all replicas, the first one alone until it serves, and waits until all are in sync.
+  void start_all();
+  void start(std::size_t number);
+  void kill(std::size_t number);    // SIGKILL, reaped
+  int stop(std::size_t number);     // SIGTERM; the exit status
+  Ended ended(std::size_t number);  // waits for the end
+  Process& process(std::size_t number) { return *replicas_[number].process; }
+  server::EtcdServers& etcd() { return etcd_; }
+  std::vector<std::string> command(std::size_t number) const;  // that starts the replica
+  std::string data(std::size_t number) const;
+
+  // The configuration that etcd has, as a line of text; empty: none.
+  std::string configuration() const;
+  // Waits until so many replicas are in sync; EXPECTs it within a minute.
+  void wait_for_in_sync(std::size_t count);
+  // Waits until a replica serves that is not `but`; its number. EXPECTs it within a minute.
+  std::size_t wait_for_primary(std::size_t but = ~std::size_t{0});
+  // A client of that replica; an error if it does not serve.
+  Result<Client> connect(std::size_t number,
+                         std::chrono::milliseconds timeout = std::chrono::seconds(5)) const;
+  // A client of the primary, whichever it is.
+  Client client();
+  // What all replicas have logged.
+  std::string logs();
+
+ private:
+  struct Replica {
+    std::string address;
+    std::unique_ptr<Process> process;
+  };
+  ScratchDirectory directory_;
+  server::EtcdServers etcd_{1};
+  const std::vector<std::string> arguments_;
+  std::vector<Replica> replicas_;
+};
+
+}  // namespace rkv::testing_support
