@@ -21,6 +21,8 @@ using Stored = ConfigurationStore::Stored;
 constexpr std::int64_t kPauseMs = 50;
 // gRPC waits this long before it connects to a failed server again: 20 s and more by default.
 constexpr int kReconnectMs = 100;
+// How long a call waits for a connection to one server.
+constexpr std::int64_t kConnectMs = 500;
 constexpr int kLongestReconnectMs = 500;
 
 constexpr const char* kNoAnswer = "etcd does not answer: check --etcd and that etcd runs";
@@ -79,8 +81,11 @@ etcdserverpb::TxnRequest transaction(const std::string& key, std::int64_t revisi
 }  // namespace
 
 struct EtcdConfigurationStore::Server {
-  explicit Server(const std::shared_ptr<grpc::Channel>& channel)
-      : kv(etcdserverpb::KV::NewStub(channel)), watch(etcdserverpb::Watch::NewStub(channel)) {}
+  explicit Server(std::shared_ptr<grpc::Channel> to)
+      : channel(std::move(to)),
+        kv(etcdserverpb::KV::NewStub(channel)),
+        watch(etcdserverpb::Watch::NewStub(channel)) {}
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<etcdserverpb::KV::Stub> kv;
   std::unique_ptr<etcdserverpb::Watch::Stub> watch;
 };
@@ -91,8 +96,8 @@ EtcdConfigurationStore::EtcdConfigurationStore(const std::vector<std::string>& s
   RKV_CHECK(!servers.empty(), "etcd has at least one server");
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
-  // In spite of its name it is how long an attempt to connect may take. On a busy machine even one to
-  // a neighbour takes a while to be noticed.
+  // In spite of its name it is how long an attempt to connect may take. On a busy machine even one
+  // to a neighbour takes a while to be noticed.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kTryMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectMs);
   for (const std::string& address : servers) {
@@ -121,6 +126,13 @@ EtcdConfigurationStore::Attempts EtcdConfigurationStore::try_servers(const Deadl
   Attempts attempts;
   for (std::size_t tries = 1; !deadline.passed(); ++tries) {
     Server& server = this->server();
+    // gRPC's threads notice that a connection is made only while a call waits for it. A call on a
+    // channel that has failed before does not wait.
+    if (!server.channel->WaitForConnected(
+            in_ms(std::min<std::int64_t>(deadline.left_ms(), kConnectMs)))) {
+      use_next(server);
+      continue;
+    }
     grpc::ClientContext context;
     context.set_deadline(in_ms(std::min<std::int64_t>(deadline.left_ms(), kTryMs)));
     const grpc::Status status = call(server, context);
