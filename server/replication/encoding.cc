@@ -22,7 +22,22 @@ constexpr std::size_t kAnswerBytes = 48;
 constexpr std::size_t kMaxNameBytes = 64;
 constexpr std::size_t kMaxAddressBytes = 300;
 
-enum Kind : std::uint16_t { kHello = 1, kEntries = 2, kAnswer = 3 };
+constexpr std::size_t kCopyRequestBytes = 24;
+constexpr std::size_t kCopyBeginBytes = 16;
+constexpr std::size_t kCopyFileBytes = 8;
+constexpr std::size_t kCopyEndBytes = 24;
+
+enum Kind : std::uint16_t {
+  kHello = 1,
+  kEntries = 2,
+  kAnswer = 3,
+  kCopyRequest = 4,
+  kCopyWait = 5,
+  kCopyBegin = 6,
+  kCopyFile = 7,
+  kCopyPiece = 8,
+  kCopyEnd = 9,
+};
 
 class Writer {
  public:
@@ -113,6 +128,11 @@ std::uint64_t checksum_of(Bytes message) {
   return stream.digest();
 }
 
+// Of a replica's name and address.
+bool are_lengths(std::size_t name, std::size_t address) {
+  return name != 0 && name <= kMaxNameBytes && address != 0 && address <= kMaxAddressBytes;
+}
+
 Result<ReplicationMessage> decode_hello(Reader reader) {
   Hello hello;
   hello.group = reader.number<std::uint64_t>();
@@ -123,8 +143,7 @@ Result<ReplicationMessage> decode_hello(Reader reader) {
   const auto name = reader.number<std::uint16_t>();
   const auto address = reader.number<std::uint16_t>();
   reader.zeros(8);
-  if (name == 0 || name > kMaxNameBytes || address == 0 || address > kMaxAddressBytes)
-    return wrong();
+  if (!are_lengths(name, address)) return wrong();
   hello.replica.name = reader.text(name);
   hello.replica.address = reader.text(address);
   if (hello.replica.epoch == 0 || hello.group == 0 || !is_position(hello.start)) return wrong();
@@ -179,12 +198,57 @@ Result<ReplicationMessage> decode_answer(Reader reader) {
   return answer;
 }
 
+Result<ReplicationMessage> decode_copy_request(Reader reader) {
+  CopyRequest request;
+  request.group = reader.number<std::uint64_t>();
+  request.replica.epoch = reader.number<std::uint64_t>();
+  request.term = reader.number<std::uint32_t>();
+  const auto name = reader.number<std::uint16_t>();
+  const auto address = reader.number<std::uint16_t>();
+  if (!are_lengths(name, address)) return wrong();
+  request.replica.name = reader.text(name);
+  request.replica.address = reader.text(address);
+  if (!reader.is_over() || request.group == 0 || request.replica.epoch == 0) return wrong();
+  return request;
+}
+
+Result<ReplicationMessage> decode_copy_begin(Reader reader) {
+  CopyBegin begin;
+  begin.files = reader.number<std::uint64_t>();
+  begin.bytes = reader.number<std::uint64_t>();
+  if (!reader.is_over()) return wrong();
+  return begin;
+}
+
+Result<ReplicationMessage> decode_copy_file(Reader reader) {
+  CopyFile file;
+  file.bytes = reader.number<std::uint64_t>();
+  const Bytes name = reader.rest();
+  if (!reader.is_over() || name.empty() || name.size() > kMaxFileNameBytes) return wrong();
+  file.name = as_text(name);
+  return file;
+}
+
+Result<ReplicationMessage> decode_copy_piece(Reader reader) {
+  const Bytes bytes = reader.rest();
+  if (bytes.empty() || bytes.size() > kMaxPieceBytes) return wrong();
+  return CopyPiece{.bytes = {bytes.begin(), bytes.end()}};
+}
+
+Result<ReplicationMessage> decode_copy_end(Reader reader) {
+  CopyEnd end;
+  end.files = reader.number<std::uint64_t>();
+  end.bytes = reader.number<std::uint64_t>();
+  end.digest = reader.number<std::uint64_t>();
+  if (!reader.is_over()) return wrong();
+  return end;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const Hello& hello) {
   const auto& [name, address, epoch] = hello.replica;
-  RKV_CHECK(!name.empty() && name.size() <= kMaxNameBytes && !address.empty() &&
-                address.size() <= kMaxAddressBytes,
+  RKV_CHECK(are_lengths(name.size(), address.size()),
             "a replica's name and address within their limits");
   const std::size_t most =
       (kMaxHelloBytes - kReplicationHeadBytes - kHelloBytes - name.size() - address.size()) /
@@ -242,6 +306,55 @@ std::vector<std::byte> encode(const Answer& answer) {
   return writer.finish();
 }
 
+std::vector<std::byte> encode(const CopyRequest& request) {
+  const auto& [name, address, epoch] = request.replica;
+  RKV_CHECK(are_lengths(name.size(), address.size()),
+            "a replica's name and address within their limits");
+  Writer writer(kCopyRequest, kCopyRequestBytes + name.size() + address.size());
+  writer.number(request.group);
+  writer.number(epoch);
+  writer.number(request.term);
+  writer.number(static_cast<std::uint16_t>(name.size()));
+  writer.number(static_cast<std::uint16_t>(address.size()));
+  writer.bytes(name.data(), name.size());
+  writer.bytes(address.data(), address.size());
+  return writer.finish();
+}
+
+std::vector<std::byte> encode(const CopyWait&) {
+  return Writer(kCopyWait, 0).finish();
+}
+
+std::vector<std::byte> encode(const CopyBegin& begin) {
+  Writer writer(kCopyBegin, kCopyBeginBytes);
+  writer.number(begin.files);
+  writer.number(begin.bytes);
+  return writer.finish();
+}
+
+std::vector<std::byte> encode(const CopyFile& file) {
+  RKV_CHECK(!file.name.empty() && file.name.size() <= kMaxFileNameBytes, "a file's name");
+  Writer writer(kCopyFile, kCopyFileBytes + file.name.size());
+  writer.number(file.bytes);
+  writer.bytes(file.name.data(), file.name.size());
+  return writer.finish();
+}
+
+std::vector<std::byte> encode(const CopyPiece& piece) {
+  RKV_CHECK(!piece.bytes.empty() && piece.bytes.size() <= kMaxPieceBytes, "a piece of a file");
+  Writer writer(kCopyPiece, piece.bytes.size());
+  writer.bytes(piece.bytes.data(), piece.bytes.size());
+  return writer.finish();
+}
+
+std::vector<std::byte> encode(const CopyEnd& end) {
+  Writer writer(kCopyEnd, kCopyEndBytes);
+  writer.number(end.files);
+  writer.number(end.bytes);
+  writer.number(end.digest);
+  return writer.finish();
+}
+
 Result<std::size_t> replication_message_bytes(Bytes head) {
   if (head.size() < kReplicationHeadBytes || load_le<std::uint32_t>(head.data()) != kMagic)
     return wrong();
@@ -257,6 +370,18 @@ Result<std::size_t> replication_message_bytes(Bytes head) {
         return kReplicationHeadBytes + kEntriesBytes + kMaxBlockBytes;
       case kAnswer:
         return kReplicationHeadBytes + kAnswerBytes;
+      case kCopyRequest:
+        return kReplicationHeadBytes + kCopyRequestBytes + kMaxNameBytes + kMaxAddressBytes;
+      case kCopyWait:
+        return kReplicationHeadBytes;
+      case kCopyBegin:
+        return kReplicationHeadBytes + kCopyBeginBytes;
+      case kCopyFile:
+        return kReplicationHeadBytes + kCopyFileBytes + kMaxFileNameBytes;
+      case kCopyPiece:
+        return kReplicationHeadBytes + kMaxPieceBytes;
+      case kCopyEnd:
+        return kReplicationHeadBytes + kCopyEndBytes;
       default:
         return 0;
     }
@@ -278,6 +403,18 @@ Result<ReplicationMessage> decode_replication(Bytes message) {
       return decode_hello(reader);
     case kEntries:
       return decode_entries(reader);
+    case kCopyRequest:
+      return decode_copy_request(reader);
+    case kCopyWait:
+      return CopyWait{};  // its length is that of a head
+    case kCopyBegin:
+      return decode_copy_begin(reader);
+    case kCopyFile:
+      return decode_copy_file(reader);
+    case kCopyPiece:
+      return decode_copy_piece(reader);
+    case kCopyEnd:
+      return decode_copy_end(reader);
     default:
       return decode_answer(reader);
   }

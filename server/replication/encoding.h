@@ -9,6 +9,13 @@
 //     (version 0: no block) | marks: replicated 8, wal 8, sync 8 | unix_ms 8 | wanted: wal
 //     8, sync 8 | zero 8
 //   Answer 48: number 8 | last: term 4, zero 4, version 8 | wal 8 | sync 8 | unix_ms 8
+//   CopyRequest 24, then the name and the address:
+//     group 8 | epoch 8 | term 4 | length of name 2, of address 2
+//   CopyWait 0
+//   CopyBegin 16: files 8 | bytes 8
+//   CopyFile 8, then the name: bytes 8
+//   CopyPiece: the bytes, at least one
+//   CopyEnd 24: files 8 | bytes 8 | digest 8
 //
 // The checksum is XXH3-64 of the whole message with zeros in the checksum's place: a connection
 // over TCP does not find every damaged byte, and a damaged log is worse than an ended connection.
@@ -35,13 +42,24 @@ inline constexpr std::size_t kReplicationHeadBytes = 24;
 inline constexpr std::size_t kMaxBlockBytes = std::size_t{32} << 20;
 inline constexpr std::size_t kMaxHelloBytes = std::size_t{1} << 20;
 
-using ReplicationMessage = std::variant<Hello, Entries, Answer>;
+inline constexpr std::size_t kMaxPieceBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxFileNameBytes = 64;
 
-// REQUIRES: names and addresses as GroupConfiguration has them, blocks of at most kMaxBlockBytes.
+using ReplicationMessage = std::variant<Hello, Entries, Answer, CopyRequest, CopyWait, CopyBegin,
+                                        CopyFile, CopyPiece, CopyEnd>;
+
+// REQUIRES: names and addresses as GroupConfiguration has them, blocks of at most kMaxBlockBytes;
+// pieces and names of files within their limits.
 // Of a history the newest terms are encoded, as many as fit into kMaxHelloBytes.
 std::vector<std::byte> encode(const Hello& hello);
 std::vector<std::byte> encode(const Entries& entries);
 std::vector<std::byte> encode(const Answer& answer);
+std::vector<std::byte> encode(const CopyRequest& request);
+std::vector<std::byte> encode(const CopyWait& wait);
+std::vector<std::byte> encode(const CopyBegin& begin);
+std::vector<std::byte> encode(const CopyFile& file);
+std::vector<std::byte> encode(const CopyPiece& piece);
+std::vector<std::byte> encode(const CopyEnd& end);
 
 // The length of a whole message, from its head. kCorrupt: not a message, or above the limits.
 // kVersionMismatch: of another version.

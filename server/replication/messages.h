@@ -3,10 +3,18 @@
 //
 //   backup:  Hello, then an Answer to what it has received
 //   primary: Entries again and again; without a block they are a heartbeat
+//
+// And over another one, where a replica's log is too old for the primary's:
+//
+//   backup:  CopyRequest
+//   primary: CopyWait again and again, CopyBegin, for each file CopyFile and its pieces, CopyEnd
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "server/group/configuration.h"
 #include "server/replication/replica_log.h"
@@ -54,6 +62,39 @@ struct Answer {
   std::uint64_t wal = 0;
   std::uint64_t sync = 0;
   std::uint64_t unix_ms = 0;
+};
+
+// Asks for a copy of the primary's database.
+struct CopyRequest {
+  Replica replica;  // who asks
+  std::uint64_t group = 0;
+  std::uint32_t term = 0;  // the highest that it has obeyed
+};
+
+// Another copy comes first, or the database is being copied on the primary's disk.
+struct CopyWait {};
+
+// What will come.
+struct CopyBegin {
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;
+};
+
+// The pieces up to the next such message are this file.
+struct CopyFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+};
+
+struct CopyPiece {
+  std::vector<std::byte> bytes;
+};
+
+// What has come: all of it, or the copy is not one.
+struct CopyEnd {
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t digest = 0;  // CopyDigest
 };
 
 }  // namespace rkv::server

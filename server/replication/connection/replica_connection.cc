@@ -30,9 +30,14 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
   void start(Callbacks callbacks) {
     RKV_CHECK(!started_, "a connection is started once");
     started_ = true;
-    callbacks_ = std::move(callbacks);
+    callbacks_ = std::make_shared<const Callbacks>(std::move(callbacks));
     if (!ended_) return read_head();
     tell_end_later();
+  }
+  void hand_over(Callbacks callbacks) {
+    RKV_CHECK(started_, "a connection is started before it is handed over");
+    if (has_told_) return;
+    callbacks_ = std::make_shared<const Callbacks>(std::move(callbacks));
   }
   void send(SharedBytes message) {
     if (ended_) return;
@@ -78,7 +83,8 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
                      });
   }
   void deliver() {
-    callbacks_.on_message(std::exchange(message_, {}));
+    const auto callbacks = callbacks_;  // held: it may hand the connection over
+    callbacks->on_message(std::exchange(message_, {}));
     if (!ended_) read_head();
   }
 
@@ -100,7 +106,8 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
           if (error) return self->fail(error, false);
           self->queued_bytes_ -= bytes;
           self->write();
-          if (self->callbacks_.on_sent) self->callbacks_.on_sent();
+          const auto callbacks = self->callbacks_;
+          if (callbacks && callbacks->on_sent) callbacks->on_sent();
         });
   }
 
@@ -128,13 +135,15 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
   }
   // The callbacks go: they may hold what holds this. Not from within one of them.
   void tell_end(std::string why) {
-    const Callbacks callbacks = std::exchange(callbacks_, {});
-    if (!silent_ && callbacks.on_end) callbacks.on_end(std::move(why));
+    const auto callbacks = std::exchange(callbacks_, nullptr);
+    has_told_ = has_told_ || callbacks;
+    if (!silent_ && callbacks) callbacks->on_end(std::move(why));
   }
 
   std::unique_ptr<EncryptedStream> stream_;
-  Callbacks callbacks_;
+  std::shared_ptr<const Callbacks> callbacks_;
   bool started_ = false;
+  bool has_told_ = false;  // of the end
   bool ended_ = false;
   bool silent_ = false;  // no callback any more
 
@@ -157,6 +166,10 @@ ReplicaConnection::~ReplicaConnection() {
 
 void ReplicaConnection::start(Callbacks callbacks) {
   impl_->start(std::move(callbacks));
+}
+
+void ReplicaConnection::hand_over(Callbacks callbacks) {
+  impl_->hand_over(std::move(callbacks));
 }
 
 void ReplicaConnection::send(SharedBytes message) {

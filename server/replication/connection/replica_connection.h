@@ -47,6 +47,9 @@ class ReplicaConnection {
 
   // REQUIRES: called once.
   void start(Callbacks callbacks);
+  // Gives the connection to another owner's callbacks, which get what comes next. May be called in
+  // a callback. REQUIRES: started.
+  void hand_over(Callbacks callbacks);
   // Queues a message, without a copy. After the end it does nothing.
   void send(SharedBytes message);
   void send(std::span<const SharedBytes> messages);

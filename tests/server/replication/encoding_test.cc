@@ -74,10 +74,42 @@ TEST(ReplicationEncoding, AnAnswerComesBack) {
   EXPECT_EQ(answer.unix_ms, 50U);
 }
 
+CopyRequest a_request() {
+  return {.replica = {.name = "n1", .address = "h:7471", .epoch = 9}, .group = 7, .term = 4};
+}
+
+TEST(ReplicationEncoding, MessagesOfACopyComeBack) {
+  const CopyRequest request = there_and_back(a_request());
+  EXPECT_EQ(request.replica.name, "n1");
+  EXPECT_EQ(request.replica.address, "h:7471");
+  EXPECT_EQ(request.replica.epoch, 9U);
+  EXPECT_EQ(request.group, 7U);
+  EXPECT_EQ(request.term, 4U);
+  there_and_back(CopyWait{});
+  const CopyBegin begin = there_and_back(CopyBegin{.files = 3, .bytes = 5});
+  EXPECT_EQ(begin.files, 3U);
+  EXPECT_EQ(begin.bytes, 5U);
+  const CopyFile file = there_and_back(CopyFile{.name = "000012.sst", .bytes = 0});
+  EXPECT_EQ(file.name, "000012.sst");
+  EXPECT_EQ(file.bytes, 0U);
+  for (const std::size_t length : {std::size_t{1}, kMaxPieceBytes}) {
+    const CopyPiece piece{.bytes = std::vector<std::byte>(length, std::byte{3})};
+    EXPECT_EQ(there_and_back(piece).bytes, piece.bytes);
+  }
+  const CopyEnd end = there_and_back(CopyEnd{.files = 1, .bytes = 2, .digest = 3});
+  EXPECT_EQ(end.files, 1U);
+  EXPECT_EQ(end.bytes, 2U);
+  EXPECT_EQ(end.digest, 3U);
+}
+
 // Each single bit, and each shorter message.
 TEST(ReplicationEncoding, ADamagedMessageIsRefused) {
   for (std::vector<std::byte> message :
-       {encode(a_hello()), encode(some_entries()), encode(Answer{.number = 1, .last = {}})}) {
+       {encode(a_hello()), encode(some_entries()), encode(Answer{.number = 1, .last = {}}),
+        encode(a_request()), encode(CopyWait{}), encode(CopyBegin{.files = 1, .bytes = 1}),
+        encode(CopyFile{.name = "CURRENT", .bytes = 1}),
+        encode(CopyPiece{.bytes = std::vector<std::byte>(20)}),
+        encode(CopyEnd{.files = 1, .bytes = 1, .digest = 1})}) {
     for (std::size_t bit = 0; bit < message.size() * 8; ++bit) {
       const auto mask = static_cast<std::byte>(1U << (bit % 8));
       message[bit / 8] ^= mask;

@@ -209,6 +209,27 @@ TEST_F(Messages, ACloseBeforeTheStartIsReported) {
   EXPECT_EQ(caller_->ends.size(), 1U);
 }
 
+// As the first message says what a connection is for.
+TEST_F(Messages, AConnectionIsHandedOverInItsCallback) {
+  std::size_t before = 0;
+  std::size_t after = 0;
+  std::size_t ends = 0;
+  called_->connection->start(
+      {.on_message =
+           [&](auto) {
+             ++before;
+             called_->connection->hand_over(
+                 {.on_message = [&](auto) { ++after; }, .on_end = [&](auto) { ++ends; }});
+           },
+       .on_end = [](auto) { FAIL(); }});
+  for (std::uint64_t i = 1; i <= 5; ++i)
+    caller_->connection->send(a_message(i, 10));
+  ASSERT_TRUE(run_until([&] { return after == 4; }));
+  EXPECT_EQ(before, 1U);
+  caller_->connection->close();
+  ASSERT_TRUE(run_until([&] { return ends == 1; }));
+}
+
 TEST_F(Messages, ACloseInOnMessageStopsMessages) {
   std::size_t count = 0;
   std::size_t ends = 0;
