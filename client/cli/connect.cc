@@ -40,7 +40,9 @@ OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options) {
 OrFailure<Cluster> connect(const std::optional<ShardMap>& servers, const ClientOptions& options) {
   if (servers) return connect(*servers, options);
   std::string problem;
-  const auto map = ShardMap::create({{.address = options.server}}, &problem);
+  // With the servers of a group the map has the first: the client goes to the one that serves.
+  const std::string first = options.server.substr(0, options.server.find(','));
+  const auto map = ShardMap::create({{.address = first}}, &problem);
   if (map) return connect(*map, options);
   return failure(kNoServer, fmt::format("cannot reach {}", problem));
 }

@@ -129,6 +129,10 @@ Parsed printed(std::string text) {
 }
 
 std::string server_problem(const std::string& server) {
+  if (const std::size_t comma = server.find(','); comma != std::string::npos) {
+    std::string problem = server_problem(server.substr(0, comma));
+    return problem.empty() ? server_problem(server.substr(comma + 1)) : problem;
+  }
   const std::size_t colon = server.rfind(':');
   const std::string_view host = std::string_view(server).substr(0, colon);
   const bool bare_ipv6 = host.find(':') != std::string_view::npos && !host.starts_with('[');

@@ -13,6 +13,7 @@
 #include "client/cluster/sharded_batch.h"
 #include "client/link/choose.h"
 #include "client/link/credentials.h"
+#include "client/link/servers.h"
 
 namespace rkv {
 
@@ -125,7 +126,9 @@ Result<Cluster> Cluster::open(const ShardMap& map, const ClientOptions& options,
 Result<std::unique_ptr<Client>> Cluster::make_client(const ShardMap& map, std::size_t index,
                                                      const Deadline& deadline) {
   ClientOptions options = options_;
-  options.server = map.servers()[index].address;
+  // Several servers of one group, of which one at a time serves.
+  const bool is_group = map.servers().size() == 1 && client::Servers::is_list(options.server);
+  if (!is_group) options.server = map.servers()[index].address;
   options.cache_bytes /= map.servers().size();
   std::shared_ptr<rdma::Transport> transport = transport_;
   std::string reason;

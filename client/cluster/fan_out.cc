@@ -14,6 +14,8 @@ FanOut::FanOut(std::span<PipelinedOp* const> flows, const Deadline& deadline)
   for (PipelinedOp* const flow : flows) {
     flow->share_thread();
     flow->begin();
+    Connector& connector = flow->engine().connector;
+    if (flow->engine().session.usable()) (void)connector.believe({clock_, mend_from_});
     if (!flow->over()) parts_[count_++] = {.flow = flow};
   }
 }

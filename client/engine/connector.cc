@@ -1,5 +1,7 @@
 #include "client/engine/connector.h"
 
+#include <utility>
+
 #include "common/random.h"
 
 namespace rkv::client {
@@ -16,12 +18,16 @@ constexpr Nanos kIdle = 10 * kNanosPerMs;  // an idle link is checked before a w
 // this long after the attempt before. So a client with timeouts shorter than its back-off makes at
 // most 20 attempts a second.
 constexpr Nanos kLastAttempt = 50 * kNanosPerMs;
+// In a group another server takes over within seconds. So no attempt and no wait is long.
+constexpr Nanos kAttemptInGroup = 500 * kNanosPerMs;
+constexpr Nanos kWaitInGroup = 100 * kNanosPerMs;
 
 }  // namespace
 
 Connector::Connector(Session& session, ConnectPolicy* policy)
     : session_(session),
       policy_(policy),
+      watch_(session),
       backoff_(nanos(session.options.first_backoff), nanos(session.options.longest_backoff),
                random_from_kernel()) {}
 
@@ -35,7 +41,11 @@ Status Connector::attempt(const Deadline& deadline) {
     session_.map.clear();
     session_.forget_places();
   }
-  const Nanos latest = session_.clock.now() + nanos(session_.options.connect_timeout);
+  Nanos patience = nanos(session_.options.connect_timeout);
+  if (session_.servers.are_several()) patience = std::min(patience, kAttemptInGroup);
+  const Nanos latest = session_.clock.now() + patience;
+  session_.link.set_address(session_.servers.current());
+  session_.trust.connected(false);
   const Status connected =
       session_.link.connect(Deadline(session_.clock, std::min(latest, deadline.at())));
   session_.refusal = session_.link.refusal();
@@ -58,6 +68,8 @@ Status Connector::attempt(const Deadline& deadline) {
     }
   }
   session_.map.set_hints(accept.hints);
+  session_.trust.connected(accept.in_group);
+  if (accept.in_group) RKV_RETURN_IF_ERROR(watch_.believe(deadline));
   session_.acknowledged.connected(accept.epoch);
   if (connected_once_) ++session_.stats.reconnects;
   connected_once_ = true;
@@ -95,8 +107,54 @@ Status Connector::ensure_connected(const Deadline& deadline) {
   }
 }
 
+// A call is covered if its server is believed at any time after the call began. So the time is read
+// here, not by the callers.
+Status Connector::make_ready(const Deadline& deadline) {
+  for (;;) {
+    if (!session_.usable()) RKV_RETURN_IF_ERROR(ensure_connected(deadline));
+    const Status believed = believe(deadline);
+    if (believed || believed.error().code != Code::kDisconnected) return believed;
+  }
+}
+
+Status Connector::believe(const Deadline& deadline) {
+  if (!session_.trust.in_group()) [[likely]]
+    return {};
+  if (session_.trust.believes(session_.group_clock->passed())) return {};
+  const Status believed = watch_.believe(deadline);
+  if (!believed) distrust();
+  return believed;
+}
+
+Status Connector::await_replicated(Version version, const Deadline& deadline) {
+  const Status replicated = watch_.await_replicated(version, deadline);
+  if (!replicated && !session_.link.alive()) distrust();
+  return replicated;
+}
+
+void Connector::distrust() {
+  session_.servers.distrusted();
+  session_.refusal = session_.servers.tried();
+}
+
+// The server could not be connected to: chooses the next one.
+void Connector::move_on(const Error& error) {
+  const std::string& primary = session_.link.named_primary();
+  if (!session_.servers.are_several() && primary.empty()) return;
+  const std::string said = session_.refusal.empty() ? to_string(error) : session_.refusal;
+  at_once_ = session_.servers.failed(said, primary);
+  session_.refusal = session_.servers.tried();
+}
+
+Nanos Connector::wait_before_attempt() {
+  if (std::exchange(at_once_, false)) return 0;
+  session_.servers.waited();
+  const Nanos wait = backoff_.next();
+  return session_.servers.are_several() ? std::min(wait, kWaitInGroup) : wait;
+}
+
 Nanos Connector::next_attempt(const Deadline& deadline) {
-  if (reconnect_at_ == 0) reconnect_at_ = session_.clock.now() + backoff_.next();
+  if (reconnect_at_ == 0) reconnect_at_ = session_.clock.now() + wait_before_attempt();
   if (reconnect_at_ < deadline.at()) return reconnect_at_;
   // One last attempt before the deadline, so that a server that came back during the wait is found.
   return std::min(reconnect_at_,
@@ -107,6 +165,14 @@ Status Connector::connect_once(const Deadline& deadline) {
   reconnect_at_ = 0;
   const Status status = attempt(deadline);
   attempted_at_ = session_.clock.now();
+  if (status) {
+    session_.servers.connected();
+    return status;
+  }
+  move_on(status.error());
+  if (at_once_ && !worth_repeating(status.error())) {
+    return fail(Code::kUnreachable, "a server of the group refuses clients: another one is tried");
+  }
   return status;
 }
 

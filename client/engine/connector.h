@@ -11,6 +11,7 @@
 #include <chrono>
 #include <limits>
 
+#include "client/engine/group_watch.h"
 #include "client/engine/session.h"
 #include "client/link/retry_policy.h"
 
@@ -39,8 +40,16 @@ class Connector {
   void set_deadline_cap(Nanos at) { latest_ = at; }
   void clear_deadline_cap() { latest_ = std::numeric_limits<Nanos>::max(); }
 
-  // Reconnects with back-off. Blocks until the deadline at most.
+  // Reconnects with back-off, to the servers of a group in turn. Blocks until the deadline at most.
+  // The server was believed after the call if it is in a group.
   Status ensure_connected(const Deadline& deadline);
+  // Makes the session usable, and its server believed at some time after the call. What an
+  // operation sees over this connection from then on may be shown (TRUST-1).
+  Status make_ready(const Deadline& deadline);
+  // Likewise, without connecting again. REQUIRES: the session is usable.
+  Status believe(const Deadline& deadline);
+  // Waits until a version is replicated, in a group. kDisconnected: the server is not believed.
+  Status await_replicated(Version version, const Deadline& deadline);
   // Checks without waiting whether the connection has ended, before a write is sent.
   void check_link();
   // The server has answered: the next back-off begins at its shortest.
@@ -56,17 +65,22 @@ class Connector {
   Nanos next_attempt(const Deadline& deadline);
   // Makes one attempt to connect. Blocks for the connect_timeout, and until the deadline, at most.
   Status connect_once(const Deadline& deadline);
-  // Returns true if another attempt may succeed after this error.
+  // Returns true if another attempt may succeed after this error, with a group at another server.
   static bool worth_repeating(const Error& error);
 
  private:
   Status attempt(const Deadline& deadline);
+  void move_on(const Error& error);
+  void distrust();
+  Nanos wait_before_attempt();
 
   Session& session_;
   ConnectPolicy* const policy_;
+  GroupWatch watch_;
   Backoff backoff_;
-  Nanos reconnect_at_ = 0;                            // no attempt to connect before this time
-  Nanos attempted_at_ = 0;                            // end of the last attempt
+  bool at_once_ = false;    // the next attempt is to another server of the group
+  Nanos reconnect_at_ = 0;  // no attempt to connect before this time
+  Nanos attempted_at_ = 0;  // end of the last attempt
   Nanos latest_ = std::numeric_limits<Nanos>::max();  // deadline cap, set by set_deadline_cap()
   Nanos looked_at_ = 0;                               // last check by check_link()
   bool connected_once_ = false;

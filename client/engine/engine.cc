@@ -5,6 +5,7 @@ namespace rkv::client {
 namespace {
 
 Status check_options(const ClientOptions& options) {
+  RKV_RETURN_IF_ERROR(Servers::check(options.server));
   if (options.reads_in_flight < 1 || options.reads_in_flight > 1024) {
     return fail(Code::kInvalidArgument, "reads_in_flight must be 1 to 1024");
   }

@@ -36,6 +36,11 @@ void GetOp::follow(Next next) {
       return found();
     }
     case Next::kMissing:
+      if (session_->trust.in_group()) {  // the removal may not be replicated
+        need_ = Need::kRequest;
+        ++asked_;
+        return;
+      }
       ++session_->stats.cache_misses;
       return on_refused({.code = Code::kNotFound});
     case Next::kTwoSided:
@@ -62,6 +67,11 @@ void GetOp::follow(Next next) {
 // The version found stays the answer while the GET waits for a mark: it was the key's value within
 // this call. Reading the key again might never end if the key is written all the time.
 void GetOp::found() {
+  // The server holds its answers until they are replicated.
+  if (session_->trust.in_group() && !reply_ && !session_->trust.is_replicated(version())) {
+    need_ = Need::kReplicated;
+    return;
+  }
   if (result_->durability < at_least_) [[unlikely]] {
     need_ = Need::kMark;
     return;

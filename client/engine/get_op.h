@@ -5,6 +5,8 @@
 //
 // Invariants:
 //  GETOP-1  A GET changes nothing and is repeated until its deadline when the connection is lost.
+//  GETOP-2  In a group no value is returned that a fail-over may take back, and no miss that READs
+//      have found: the server answers it when all that it has looked at is replicated.
 //  GETOP-4  A GET that asks for a durable value returns a value whose version a mark of this epoch
 //      covers, or no value.
 //
@@ -25,13 +27,14 @@ class GetOp {
   static constexpr std::uint32_t kMaxAsked = 8;
 
   enum class Need : std::uint8_t {
-    kConnection,   // have a usable session, then start()
+    kConnection,   // have a usable session, in a group one that is believed, then start()
     kReads,        // perform reads() and wait until all have landed, then on_reads()
     kLargeBuffer,  // take_large_buffer(); if none is free: again later, or ask_server()
     kValueBuffer,  // take_value_buffer(), or give_value_buffer()
     kMap,          // refresh stale_map(), with nothing else on the link; then on_map()
     kRequest,      // send request(), then on_sent() if it stays under way
     kReply,        // then on_reply(), on_refused() or on_later()
+    kReplicated,   // in a group: await version() there, then on_replicated()
     kMark,         // learn the marks, then on_marks(); or on_no_mark()
     kNothing,      // result(), then release()
   };
@@ -79,6 +82,10 @@ class GetOp {
   void on_later() { need_ = Need::kRequest; }
   bool keeps_reply() const { return reply_.has_value(); }
 
+  // Of the value found.
+  Version version() const { return {result_ ? result_->version : 0}; }
+  // The replicated mark known to the session may have risen.
+  void on_replicated() { found(); }
   Durability at_least() const { return at_least_; }
   // The marks known to the session may have risen. `seen`: they are the server's present marks.
   void on_marks(bool seen);

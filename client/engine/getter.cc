@@ -38,7 +38,7 @@ const Result<ValueView>& Getter::find(Bytes key, Durability at_least, const Dead
         op_.on_reads();
       else
         op_.on_error(landed.error());
-    } else if (op_.need() == Need::kConnection && session_.usable()) {
+    } else if (op_.need() == Need::kConnection && session_.usable() && !session_.trust.in_group()) {
       op_.start();
     } else {
       perform(deadline, into);
@@ -52,8 +52,8 @@ const Result<ValueView>& Getter::find(Bytes key, Durability at_least, const Dead
 void Getter::perform(const Deadline& deadline, const Destination* into) {
   switch (op_.need()) {
     case Need::kConnection: {
-      const Status usable = connector_.ensure_connected(deadline);
-      return usable ? op_.start() : op_.end_with(usable.error());
+      const Status ready = connector_.make_ready(deadline);
+      return ready ? op_.start() : op_.end_with(ready.error());
     }
     case Need::kLargeBuffer:
       // Requests hold all of them: the device has not reported their sends yet.
@@ -66,6 +66,10 @@ void Getter::perform(const Deadline& deadline, const Destination* into) {
     case Need::kRequest: {
       auto reply = requester_.ask(op_.request(), deadline);
       return reply ? op_.on_reply(std::move(*reply)) : op_.on_refused(reply.error());
+    }
+    case Need::kReplicated: {
+      const Status replicated = connector_.await_replicated(op_.version(), deadline);
+      return replicated ? op_.on_replicated() : op_.on_error(replicated.error());
     }
     case Need::kMark:
       return await_mark(deadline);
@@ -198,9 +202,10 @@ Slot Getter::slot_in_cached_group(KeyHash hash) {
   return true;
 }
 
-// READs the record. The answer is a live record that verified, has this key, and was read inside
-// this GET (GET-1). In any other case there is no answer here, and the caller starts the state
-// machine.
+// REQUIRES, in a group: the server is believed (TRUST-1). READs the record. The answer is a live
+// record that verified, has this key, and was read inside this GET (GET-1). In any other case there
+// is no answer here, and the caller starts the state machine.
+template <bool kInGroup>
 [[gnu::always_inline]] inline const LiveRecord* Getter::read_place(Bytes key, const Place& at,
                                                                    Durability at_least,
                                                                    MutableBytes room) {
@@ -209,6 +214,7 @@ Slot Getter::slot_in_cached_group(KeyHash hash) {
   ++session_.stats.rdma_reads;
   if (!decode_live_record(record, session_.map.epoch(), at.slot.location(), key, sync_))
     return nullptr;
+  if (kInGroup && !session_.trust.is_replicated(sync_.version)) return nullptr;
   if (session_.durability_of(sync_.version) < at_least) return nullptr;
   if (at.from_group) session_.slots.put(at.hash, at.slot);
   session_.reports.note(at.hash);
@@ -220,9 +226,18 @@ Slot Getter::slot_in_cached_group(KeyHash hash) {
 
 const LiveRecord* Getter::try_sync(Bytes key, Durability at_least) {
   if (!reads_at_once() || key.empty() || key.size() > kMaxKeyBytes) return nullptr;
+  if (session_.trust.in_group()) [[unlikely]]
+    return try_sync_in_group(key, at_least);
   Place at;
   if (!find_place(session_.map.hash(key), at)) return nullptr;
-  return read_place(key, at, at_least, op_.memory().record);
+  return read_place<false>(key, at, at_least, op_.memory().record);
+}
+
+const LiveRecord* Getter::try_sync_in_group(Bytes key, Durability at_least) {
+  if (!session_.trust.believes(session_.group_clock->passed())) return nullptr;
+  Place at;
+  if (!find_place(session_.map.hash(key), at)) return nullptr;
+  return read_place<true>(key, at, at_least, op_.memory().record);
 }
 
 // Performs each step for all keys before the next step, so that memory of one key is fetched while
@@ -244,11 +259,22 @@ std::size_t Getter::try_sync(std::span<const std::string_view> keys, std::size_t
     known[i] = known[i] && find_place(at[i].hash, at[i]);
     if (known[i]) session_.link.prefetch(at[i].from, at[i].length);
   }
+  const std::span<const Place> places = std::span(at).first(count);
+  return session_.trust.in_group()
+             ? read_places<true>(keys, first, places, known, at_least, visit, target, left)
+             : read_places<false>(keys, first, places, known, at_least, visit, target, left);
+}
+
+template <bool kInGroup>
+std::size_t Getter::read_places(std::span<const std::string_view> keys, std::size_t first,
+                                std::span<const Place> at, std::span<const bool> known,
+                                Durability at_least, GetVisitor visit, void* target,
+                                std::span<std::size_t, kBatchKeys> left) {
   const MutableBytes room = op_.memory().record;
   std::size_t left_count = 0;
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < at.size(); ++i) {
     const LiveRecord* const found =
-        known[i] ? read_place(as_bytes(keys[first + i]), at[i], at_least, room) : nullptr;
+        known[i] ? read_place<kInGroup>(as_bytes(keys[first + i]), at[i], at_least, room) : nullptr;
     if (found != nullptr) {
       visit(target, first + i, view(*found));
     } else {

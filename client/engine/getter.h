@@ -40,7 +40,7 @@ class Getter {
 
   // GETs up to kBatchKeys of `keys` from `first` on, those whose place is cached, where READs
   // complete within the call. Returns how many keys are left over; `left` gets their indices.
-  // REQUIRES reads_at_once().
+  // REQUIRES reads_at_once(), and in a group that the server was believed during the call.
   static constexpr std::size_t kBatchKeys = 16;
   bool reads_at_once() const { return session_.usable() && session_.link.reads_at_once(); }
   std::size_t try_sync(std::span<const std::string_view> keys, std::size_t first,
@@ -65,7 +65,14 @@ class Getter {
   const LiveRecord* try_sync(Bytes key, Durability at_least);
   Slot slot_in_cached_group(KeyHash hash);
   bool find_place(KeyHash hash, Place& found);
+  template <bool kInGroup>
   const LiveRecord* read_place(Bytes key, const Place& at, Durability at_least, MutableBytes room);
+  const LiveRecord* try_sync_in_group(Bytes key, Durability at_least);
+  template <bool kInGroup>
+  std::size_t read_places(std::span<const std::string_view> keys, std::size_t first,
+                          std::span<const Place> at, std::span<const bool> known,
+                          Durability at_least, GetVisitor visit, void* target,
+                          std::span<std::size_t, kBatchKeys> left);
   ValueView view(const LiveRecord& found) const;
 
   // Runs op_ from begin() to its result. The caller releases it.

@@ -19,6 +19,7 @@ void MultiGet::begin() {
 
 void MultiGet::run() {
   begin();
+  if (engine_.session.usable()) (void)engine_.connector.believe(deadline_);
   // The deadline holds even while there is progress, but need not be checked every round.
   constexpr unsigned kRoundsPerLook = 64;
   for (unsigned round = 1; finished_ < keys_.size(); ++round) {
@@ -123,6 +124,7 @@ void MultiGet::queue_reads(Lane& lane) {
 
 void MultiGet::serve_waiting() {
   std::size_t replies_kept = 0;
+  if (at(Need::kReplicated) != 0) await_replicated_if_quiet();
   if (at(Need::kMark) != 0) {
     look_at_marks_if_quiet();
     replies_kept = static_cast<std::size_t>(
@@ -140,6 +142,20 @@ void MultiGet::serve_waiting() {
   if (at(Need::kMap) != 0) refresh_if_quiet();
 }
 
+// Blocks: nothing else is under way. What one lane waits for mostly covers the others.
+void MultiGet::await_replicated_if_quiet() {
+  for_each_at(Need::kReplicated, [](GetOp& op) { op.on_replicated(); });
+  if (under_way_ != 0 || at(Need::kMap) != 0 || may_start()) return;
+  for (Lane& lane : lanes()) {
+    if (lane.at != Need::kReplicated) continue;
+    const Status replicated =
+        engine_.connector.await_replicated(lane.op.version(), blocking_deadline());
+    if (!engine_.session.link.alive()) return;  // the driver, run() or FanOut, reconnects
+    replicated ? lane.op.on_replicated() : lane.op.end_with(replicated.error());
+    follow(lane);
+  }
+}
+
 void MultiGet::check_marks(bool seen) {
   for_each_at(Need::kMark, [&](GetOp& op) { op.on_marks(seen); });
 }
@@ -147,7 +163,9 @@ void MultiGet::check_marks(bool seen) {
 // Waiting lanes are checked again on every call, since any answer may have carried new marks.
 void MultiGet::look_at_marks_if_quiet() {
   check_marks(false);
-  if (at(Need::kMark) == 0 || under_way_ != 0 || at(Need::kMap) != 0 || may_start()) return;
+  if (at(Need::kMark) == 0 || at(Need::kReplicated) != 0 || under_way_ != 0 ||
+      at(Need::kMap) != 0 || may_start())
+    return;
   if (asks_for_marks_) return ask_for_marks();
   if (engine_.session.clock.now() < look_at_) return;
   const Status looked = engine_.session.loader.look_at_marks(blocking_deadline());

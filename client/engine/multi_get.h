@@ -63,6 +63,7 @@ class MultiGet final : public PipelinedOp {
   void serve_waiting();
   void give_value_buffer(Lane& lane);
   void refresh_if_quiet();
+  void await_replicated_if_quiet();
   void check_marks(bool seen);
   void look_at_marks_if_quiet();
   void ask_for_marks();

@@ -22,6 +22,7 @@ void MultiPut::begin() {
 
 void MultiPut::run() {
   begin();
+  if (engine_.session.usable()) (void)engine_.connector.believe(deadline_);
   // The deadline holds even while there is progress, but need not be checked every round.
   constexpr unsigned kRoundsPerLook = 64;
   for (unsigned round = 1; !over(); ++round) {

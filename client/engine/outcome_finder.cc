@@ -55,7 +55,7 @@ OutcomeFinder::Fate OutcomeFinder::fate_in(const Response& answer) {
 Result<Reply> OutcomeFinder::ask(const SentWrite& write, const Deadline& deadline) {
   std::array<std::byte, kWriteIdBytes> value;
   for (;;) {
-    if (!session_.usable()) RKV_RETURN_IF_ERROR(connector_.ensure_connected(deadline));
+    RKV_RETURN_IF_ERROR(connector_.make_ready(deadline));
     if (!is_of_this_server(write)) return fail(Code::kStale, "the server has restarted");
     auto reply = session_.link.call(outcome_request(write.id, value), deadline);
     if (reply || reply.error().code != Code::kDisconnected) return reply;

@@ -175,6 +175,13 @@ Result<Reply> Requester::ask_until_taken(Request request, AfterLoss after_loss,
       }
       RKV_RETURN_IF_ERROR(connector_.ensure_connected(deadline));
     }
+    // An answer may be a read: what it refuses must be covered, too.
+    if (session_.trust.in_group()) {
+      const Status believed = connector_.believe(deadline);
+      const bool again = !believed && believed.error().code == Code::kDisconnected;
+      if (again && after_loss != AfterLoss::kFail) continue;
+      RKV_RETURN_IF_ERROR(believed);
+    }
     if (traits_of(request.opcode).saves && session_.acknowledged.take_lost()) {  // ENG-5
       return fail(
           Code::kStale,

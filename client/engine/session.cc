@@ -21,11 +21,22 @@ constexpr std::size_t kSlotsPart = 4;
 
 }  // namespace
 
+namespace {
+// A clock of a test or a simulation is all that its client reads.
+std::unique_ptr<const GroupClock> group_clock_for(const Clock& clock) {
+  if (dynamic_cast<const SteadyClock*>(&clock) != nullptr) {
+    return std::make_unique<HostGroupClock>();
+  }
+  return std::make_unique<SingleGroupClock>(clock);
+}
+}  // namespace
+
 Session::Session(const ClientOptions& client_options,
                  std::shared_ptr<rdma::Transport> client_transport, const Clock& client_clock,
                  Arena client_arena, std::optional<Credentials> credentials)
     : transport(std::move(client_transport)),
       clock(client_clock),
+      group_clock(group_clock_for(client_clock)),
       options(without_secret(client_options)),
       arena(std::move(client_arena)),
       large(*transport, options.large_bytes),
@@ -38,7 +49,8 @@ Session::Session(const ClientOptions& client_options,
             .requests_in_flight = options.requests_in_flight,
             .poll = poll_mode(options.polling),
             .credentials = std::move(credentials)}),
-      loader(link, clock, arena, map) {}
+      loader(link, clock, arena, map),
+      servers(options.server) {}
 
 Counter Session::counter_in(const Response& response) const {
   return {.number = load_le<std::int64_t>(response.value.data()),

@@ -12,10 +12,13 @@
 #include "client/get/group_cache.h"
 #include "client/get/remote_map.h"
 #include "client/get/slot_cache.h"
+#include "client/get/trust.h"
 #include "client/link/arena.h"
+#include "client/link/group_clock.h"
 #include "client/link/large_buffers.h"
 #include "client/link/link.h"
 #include "client/link/map_loader.h"
+#include "client/link/servers.h"
 #include "rkv/client_stats.h"
 #include "rkv/options.h"
 #include "rkv/values.h"
@@ -53,6 +56,7 @@ struct Session {
 
   std::shared_ptr<rdma::Transport> transport;
   const Clock& clock;
+  const std::unique_ptr<const GroupClock> group_clock;
   const ClientOptions options;  // without the secret
   Arena arena;
   LargeBuffers large;
@@ -61,6 +65,8 @@ struct Session {
   SlotCache slots;
   Link link;
   MapLoader loader;
+  Servers servers;
+  Trust trust;  // in the present connection's server
   Acknowledged acknowledged;
   ReadReports reports;
   ClientStats stats;

@@ -199,6 +199,16 @@ bool RemoteMap::apply_marks(Bytes lines, std::size_t from) {
   return wal && sync;
 }
 
+std::optional<GroupLine> RemoteMap::group_line(Bytes bytes) const {
+  GroupLine line;
+  if (bytes.size() < sizeof line) return std::nullopt;
+  std::memcpy(&line, bytes.data(), sizeof line);
+  if (line.checksum != line_checksum(bytes.first(sizeof line - 8), epoch_, kGroupLineOffset)) {
+    return std::nullopt;
+  }
+  return line;
+}
+
 std::optional<RemoteRange> RemoteMap::directory_entry(std::size_t index) const {
   if (index >= directory_.size()) return std::nullopt;
   return RemoteRange{.address = line_.address + index * 8, .remote_key = line_.remote_key};

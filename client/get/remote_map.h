@@ -94,6 +94,9 @@ class RemoteMap {
   // a line that does not verify; returns false if there was one.
   bool apply_marks(Bytes lines, std::size_t from);
 
+  // The group line, if the bytes of it verify.
+  std::optional<GroupLine> group_line(Bytes line) const;
+
   // ---- lookups
 
   KeyHash hash(Bytes key) const { return {key, line_.hash_seed}; }

@@ -28,7 +28,7 @@ Result<rdma::ClientTransport> choose_transport(const ClientOptions& options,
        .verbs = {.device = options.device,
                  .port = options.port,
                  .gid_index = options.gid_index,
-                 .address = options.server,
+                 .address = options.server.substr(0, options.server.find(',')),
                  .find_ms = static_cast<int>(std::max(patience.count(), 1L))}});
 }
 

@@ -48,9 +48,11 @@ Status Link::make_queue() {
 Status Link::connect(const Deadline& deadline) {
   RKV_CHECK(connection_ == nullptr, "connect() on a link that is not closed");
   refusal_.clear();
+  named_primary_.clear();
   read_refused_ = false;
   RKV_RETURN_IF_ERROR(make_queue());
   ConnectRequest request{.credits_wanted = options_.requests_in_flight,
+                         .checks_group = true,
                          .session_to_resume = accept_.session,  // 0 the first time
                          .client_nonce = random_from_kernel(),
                          .name = options_.name};
@@ -153,6 +155,10 @@ Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
   refusal_ = std::string(reject->text);
   if (reject->code == Code::kVersionMismatch) {
     return fail(Code::kVersionMismatch, "the server speaks another version of rkv");
+  }
+  if (reject->code == Code::kNotPrimary) {
+    named_primary_ = std::string(reject->primary);
+    return fail(Code::kNotPrimary, "the server is a backup of its group");
   }
   if (reject->code == Code::kBusy || reject->code == Code::kOutOfMemory) {
     return fail(Code::kBusy, "the server accepts no clients at the moment");

@@ -88,8 +88,11 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
+  // The server that the next connect() is to.
+  void set_address(const std::string& address) { options_.address = address; }
   // Connects. Blocks until the deadline at most. Fails as Transport::connect(). kVersionMismatch,
   // kCorrupt: the peer is not a compatible kvserver. kRejected, kBusy: refusal() has the reason.
+  // kNotPrimary: the server is a backup; named_primary() may have the primary of its group.
   // kUnauthenticated: the server does not accept the credentials, or has not proved to know them.
   // REQUIRES a closed link.
   Status connect(const Deadline& deadline);
@@ -105,6 +108,8 @@ class Link {
   const ConnectAccept& accept() const { return accept_; }
   // The server's message when it refused the connection.
   const std::string& refusal() const { return refusal_; }
+  // After kNotPrimary: the primary that the server named, or empty. From a peer, but an address.
+  const std::string& named_primary() const { return named_primary_; }
 
   // When the server must have begun a request that ends at the deadline (server_time.h). REQUIRES
   // that connect() succeeded once.
@@ -213,6 +218,7 @@ class Link {
   ConnectAccept accept_;
   ServerTime server_time_;
   std::string refusal_;
+  std::string named_primary_;
   std::array<rdma::Operation, 2> reads_;  // for read(); a member for the same reason as events_
   std::array<rdma::Completion, kEvents> raw_;
   std::array<Event, kEvents> events_;  // a member: constructing 64 of them costs as much as a GET

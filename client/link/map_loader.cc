@@ -90,6 +90,13 @@ Status MapLoader::look_at_marks(const Deadline& deadline) {
   return fail(Code::kBusy, "the server's mark lines do not verify");
 }
 
+Result<GroupLine> MapLoader::look_at_group_line(const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(const Bytes bytes, read(map_->root(kGroupLineOffset, kRootLineBytes),
+                                               kRootLineBytes, deadline));
+  if (const auto line = map_->group_line(bytes)) return *line;
+  return fail(Code::kBusy, "the server's group line does not verify");
+}
+
 Status MapLoader::read_directory(const Deadline& deadline) {
   constexpr std::size_t kChunk = Arena::kStagingBytes / 8;
   const std::size_t entries = map_->directory_entries();

@@ -34,6 +34,8 @@ class MapLoader {
   Status refresh_marks(const Deadline& deadline);
   // READs the mark lines once. kBusy: a line did not verify; the other line has been applied.
   Status look_at_marks(const Deadline& deadline);
+  // READs the group line once. kBusy: it did not verify.
+  Result<GroupLine> look_at_group_line(const Deadline& deadline);
   std::uint64_t reads() const { return reads_; }
 
  private:

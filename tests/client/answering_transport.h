@@ -48,6 +48,14 @@ struct FakeServer {
   std::optional<std::vector<std::byte>> accept;  // instead of a good one
   std::function<void()> before_read;             // what the server does in the meantime
   std::function<void()> before_connect;          // likewise
+  // Servers of a group that refuse: what they say, by address.
+  std::function<std::optional<ConnectReject>(const std::string& address)> refuse;
+  std::vector<std::string> called;  // the address of each attempt
+  bool in_group = false;
+  bool answers_pings = true;  // in a group: the rounds behind them are made
+  int pings = 0;              // in a group
+  bool ticks = true;          // in a group: the group line has the present time
+  int group_reads = 0;        // READs of the group line
   bool reads_hang = false;
   bool reads_at_once = false;
   Nanos latency = 0;          // of its answers
@@ -57,6 +65,14 @@ struct FakeServer {
   bool answer_garbage = false;
   std::function<void(std::vector<std::byte>&)> change_answer;  // the encoded message
   std::function<std::uint64_t()> atomic_result;  // of every atomic; without it there are none
+
+  // Its clock is 7 seconds ahead of the client's.
+  static constexpr Nanos kAhead = 7 * kNanosPerSecond;
+  std::uint64_t now_us() const { return static_cast<std::uint64_t>((clock.now() + kAhead) / 1000); }
+  // Before each READ, as the primary's replicator would have done.
+  void tick() {
+    if (in_group && ticks) memory->set_group_line(clock.now() + kAhead);
+  }
 
   ManualClock clock;
   AnsweringConnection* connection = nullptr;  // the present one
@@ -188,7 +204,9 @@ class AnsweringConnection final : public rdma::Connection {
   bool read_at_once(MutableBytes to, std::uint64_t address, std::uint32_t key) override {
     if (!server_->reads_at_once || !alive_) return false;
     ++server_->reads;
+    if (address == server_->memory->window().address + kGroupLineOffset) ++server_->group_reads;
     if (server_->before_read) server_->before_read();
+    server_->tick();
     if (!dies_now(server_->die_at_read)) return server_->memory->read(address, key, to);
     alive_ = false;
     end();
@@ -229,7 +247,10 @@ class AnsweringConnection final : public rdma::Connection {
   }
   void read(const rdma::Operation& operation) {
     ++server_->reads;
+    const std::uint64_t group_line = server_->memory->window().address + kGroupLineOffset;
+    if (operation.remote_address == group_line) ++server_->group_reads;
     if (server_->before_read) server_->before_read();
+    server_->tick();
     if (dies_now(server_->die_at_read)) {
       alive_ = false;
       return push(operation, Outcome::kFailed);
@@ -259,6 +280,12 @@ class AnsweringConnection final : public rdma::Connection {
     if (dies) alive_ = false;
     if (dies && (asks || !server_->dies_after)) return;
     if (asks) return answer_outcome(*request, sequence);
+    if (server_->in_group && request->opcode == Opcode::kPing) {
+      ++server_->pings;
+      if (server_->answers_pings && !dies)
+        deliver({.opcode = Opcode::kPing, .sequence = sequence, .server_us = server_->now_us()});
+      return;
+    }
     auto response =
         request->opcode == Opcode::kPack ? answer_pack(*request) : server_->answer(*request);
     if (!response) return;
@@ -366,12 +393,19 @@ class AnsweringTransport final : public rdma::Transport {
   }
   Result<std::unique_ptr<rdma::Connection>> connect(rdma::Queue& queue,
                                                     const rdma::ConnectionOptions&,
-                                                    const std::string&, Bytes private_data,
+                                                    const std::string& address, Bytes private_data,
                                                     const Deadline&,
                                                     rdma::Rejection* rejection) override {
     ++server_->connects;
     if (server_->before_connect) server_->before_connect();
     RKV_CHECK(decode_connect_request(private_data), "the client's request must decode");
+    server_->called.push_back(address);
+    if (const auto refused = server_->refuse ? server_->refuse(address) : std::nullopt) {
+      std::array<std::byte, kConnectRejectMaxBytes> reason{};
+      rejection->length = encode(*refused, reason);
+      std::copy_n(reason.begin(), rejection->length, rejection->reason);
+      return fail(Code::kRejected, "scripted");
+    }
     if (!server_->connect_errors.empty()) {
       const Error error = server_->connect_errors.front();
       server_->connect_errors.pop_front();
@@ -388,7 +422,9 @@ class AnsweringTransport final : public rdma::Transport {
                          .root = server_->memory->window(),
                          .hints = {},
                          .counters = {},
-                         .max_packed = server_->max_packed},
+                         .server_us = server_->in_group ? server_->now_us() : 0,
+                         .max_packed = server_->max_packed,
+                         .in_group = server_->in_group},
            accept);
     if (server_->accept) accept = *server_->accept;
     return std::make_unique<AnsweringConnection>(*server_, static_cast<AnsweringQueue&>(queue),

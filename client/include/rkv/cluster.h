@@ -59,7 +59,8 @@ struct Credentials;
 class RKV_EXPORT Cluster : public Operations<Cluster> {
  public:
   // Connects to each server of the map once, one after the other. Blocks for options.timeout at
-  // most; each server gets an equal part of it. `options.server` is ignored; options.cache_bytes is
+  // most; each server gets an equal part of it. `options.server` is ignored unless
+  // the map has one server and it lists the servers of that one's group; options.cache_bytes is
   // the total for all servers.
   //
   // A server that does not answer, or accepts no client at the moment, is not an error as long as

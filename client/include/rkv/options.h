@@ -25,7 +25,9 @@ enum class Transport : unsigned char {
 };
 
 struct ClientOptions {
-  // HOST:PORT of the server; IPv6 as [ADDRESS]:PORT.
+  // HOST:PORT of the server; IPv6 as [ADDRESS]:PORT. Several, separated by commas, are servers of
+  // one replicated group: the client finds the one that is the primary, and follows it. All of them
+  // are reached over the transport that is chosen for the first.
   std::string server = "127.0.0.1:7471";
 
   // Shown in the server's log; at most 24 bytes are sent.

@@ -19,6 +19,7 @@
 
 #include "client/get/remote_map.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/layout.h"
 
 namespace rkv::testing {
@@ -85,6 +86,11 @@ class ScriptedMemory {
   void set_marks(Version wal, Version sync) {
     seal(MarkLine{.value = wal.bits}, kWalMarkOffset);
     seal(MarkLine{.value = sync.bits}, kSyncMarkOffset);
+  }
+  // Nanoseconds of the server's clock; 0: it must not be believed.
+  void set_group_line(Nanos tick) {
+    seal(GroupLine{.tick = static_cast<std::uint64_t>(tick), .replicated = replicated},
+         kGroupLineOffset);
   }
   void tear_marks() { root[kSyncMarkOffset / 8] ^= 1; }
   std::uint64_t& hint(std::string_view key) { return hints[hash(key).stripe()]; }
@@ -233,6 +239,7 @@ class ScriptedMemory {
   bool grants_hints = false;
   std::uint32_t next_unit = 1;
   std::uint64_t sequence = 0;
+  Version replicated = Version::of(1, 1U << 20);  // in the group line
   // Once, between the two groups of a READ that takes both.
   std::function<void()> inside_pair;
   bool upper_first = false;

@@ -1,0 +1,78 @@
+#include "client/engine/group_watch.h"
+
+#include <algorithm>
+
+#include "client/link/retry_policy.h"
+
+namespace rkv::client {
+
+namespace {
+constexpr Nanos kFirstPause = kNanosPerMs / 10;
+constexpr Nanos kLongestPause = 10 * kNanosPerMs;
+}  // namespace
+
+Status GroupWatch::ping(const ClockReading& asked, const Deadline& deadline) {
+  const auto reply = session_.link.call({.opcode = Opcode::kPing}, deadline);
+  if (!reply) return std::unexpected(reply.error());
+  ++session_.stats.two_sided_requests;
+  const Response& response = reply->response();
+  session_.learn_marks(response);
+  if (response.code != 0) return fail(Code::kDisconnected, "the server refuses a ping");
+  session_.trust.note_ping(asked, response.server_us, session_.group_clock->read());
+  return {};
+}
+
+// A line that was being written is READ again by the caller.
+Status GroupWatch::look(const Deadline& deadline) {
+  const auto line = session_.loader.look_at_group_line(deadline);
+  if (line) {
+    session_.trust.note_line(*line, session_.group_clock->read());
+  } else if (line.error().code != Code::kBusy) {
+    return std::unexpected(line.error());
+  }
+  return {};
+}
+
+Status GroupWatch::give_up(const Deadline& deadline) {
+  session_.link.close();
+  if (deadline.passed()) {
+    return fail(Code::kTimeout, "the server did not prove in time to be the primary of its group");
+  }
+  return fail(Code::kDisconnected, "the server does not prove to be the primary of its group");
+}
+
+Status GroupWatch::believe(const Deadline& deadline) {
+  const Nanos began = session_.group_clock->passed();
+  const Deadline end(session_.clock, std::min(deadline.at(), session_.clock.now() + kPatience));
+  Backoff pauses(kFirstPause, kLongestPause, static_cast<std::uint64_t>(began));
+  while (!session_.trust.believes(began)) {
+    const ClockReading now = session_.group_clock->read();
+    if (session_.trust.wants_ping(now) && !ping(now, end)) return give_up(deadline);
+    if (!look(end)) return give_up(deadline);
+    if (session_.trust.believes(began)) break;
+    const Nanos again = session_.clock.now() + pauses.next();
+    if (again >= end.at()) return give_up(deadline);
+    session_.link.sleep_until(again);
+    if (!session_.link.alive()) return give_up(deadline);
+  }
+  return {};
+}
+
+Status GroupWatch::await_replicated(Version version, const Deadline& deadline) {
+  Backoff pauses(kFirstPause, kLongestPause, version.bits);
+  while (!session_.trust.is_replicated(version)) {
+    if (!look(deadline)) return give_up(deadline);
+    if (session_.trust.is_replicated(version)) break;
+    if (!session_.trust.believes(session_.group_clock->passed())) {
+      RKV_RETURN_IF_ERROR(believe(deadline));  // else a deposed primary is waited for
+    }
+    const Nanos again = session_.clock.now() + pauses.next();
+    if (again >= deadline.at()) {
+      return fail(Code::kTimeout, "the value did not reach the group's other replicas in time");
+    }
+    session_.link.sleep_until(again);
+  }
+  return {};
+}
+
+}  // namespace rkv::client

@@ -1,0 +1,34 @@
+// Keeps the trust in the primary of a group: READs its group line and pings it, when that is
+// needed.
+//
+// Thread safety: none. Blocks; nothing else may be in flight.
+#pragma once
+
+#include "client/engine/session.h"
+
+namespace rkv::client {
+
+class GroupWatch {
+ public:
+  // How long a primary that is not believed gets until another server is tried. A primary that
+  // waits for the removal of a dead backup needs the failure time of ReplicationTimes.
+  static constexpr Nanos kPatience = kNanosPerSecond;
+
+  explicit GroupWatch(Session& session) : session_(session) {}
+
+  // Makes the session believe its server at some time after the call. kDisconnected: it does not,
+  // the link is closed, and another server may be tried. kTimeout: likewise, at the deadline.
+  Status believe(const Deadline& deadline);
+  // Waits until this version is replicated. Errors as above; kTimeout: the server is believed, and
+  // the link stays open.
+  Status await_replicated(Version version, const Deadline& deadline);
+
+ private:
+  Status ping(const ClockReading& asked, const Deadline& deadline);
+  Status look(const Deadline& deadline);
+  Status give_up(const Deadline& deadline);
+
+  Session& session_;
+};
+
+}  // namespace rkv::client
