@@ -383,6 +383,7 @@ inline constexpr std::size_t kTickOffset = 64;
 inline constexpr std::size_t kDirectoryLineOffset = 128;
 inline constexpr std::size_t kWalMarkOffset = 192;
 inline constexpr std::size_t kSyncMarkOffset = 256;
+inline constexpr std::size_t kGroupLineOffset = 320;
 inline constexpr std::size_t kExtentTableOffset = kRootPageBytes;
 inline constexpr std::size_t kExtentEntryBytes = 32;
 
@@ -397,6 +398,14 @@ struct IdentityLine {
 struct MarkLine {  // tick line: milliseconds since the server started; watermarks: a Version
   std::uint64_t value = 0;
   std::uint64_t reserved[6] = {};
+  std::uint64_t checksum = 0;
+};
+struct GroupLine {  // of a server in a replicated group: what its clients may believe
+  // Nanoseconds of the server's clock, as Response::server_us: the server was the group's primary
+  // until kTrustWindow after it. 0: it must not be believed.
+  std::uint64_t tick = 0;
+  Version replicated{};  // every version up to it is in the memory of all in-sync replicas
+  std::uint64_t reserved[5] = {};
   std::uint64_t checksum = 0;
 };
 struct DirectoryLine {
@@ -420,7 +429,8 @@ struct ExtentEntry {
   std::uint64_t checksum = 0;  // XXH3-64 of the first 24 bytes, seed = epoch, XOR mix64(offset)
 };
 static_assert(sizeof(IdentityLine) == kRootLineBytes && sizeof(MarkLine) == kRootLineBytes &&
-              sizeof(DirectoryLine) == kRootLineBytes && sizeof(ExtentEntry) == kExtentEntryBytes);
+              sizeof(GroupLine) == kRootLineBytes && sizeof(DirectoryLine) == kRootLineBytes &&
+              sizeof(ExtentEntry) == kExtentEntryBytes);
 
 constexpr std::size_t root_bytes(std::uint32_t max_extents) {
   return kExtentTableOffset + std::size_t{max_extents} * kExtentEntryBytes;

@@ -31,6 +31,8 @@ const char* to_string(Code code) {
       return "disconnected";
     case Code::kStale:
       return "the server has restarted";
+    case Code::kNotPrimary:
+      return "the server is not the primary of its group";
     case Code::kTimeout:
       return "timed out";
     case Code::kUnreachable:

@@ -8,6 +8,7 @@
 #include "common/auth/proof.h"
 #include "common/check.h"
 #include "common/pack.h"
+#include "common/parse.h"
 #include "common/scan.h"
 
 namespace rkv {
@@ -114,6 +115,12 @@ static_assert(kMaxMessageBytes % kSentUnitBytes == 0 &&
               kMaxMessageBytes / kSentUnitBytes <= 0xFFFF);
 constexpr std::size_t kRejectTextOffset = 12;
 constexpr std::size_t kChallengeBytes = 8 + kProofBytes;
+// What follows the text of a reject.
+constexpr std::uint8_t kNothingFollows = 0;
+constexpr std::uint8_t kChallengeFollows = 1;
+constexpr std::uint8_t kPrimaryFollows = 2;
+// A bit of the credits wanted: servers that do not know it grant as many credits as they have.
+constexpr std::uint16_t kChecksGroup = std::uint16_t{1} << 15;
 // Kinds of connection requests.
 constexpr std::uint8_t kWithName = 0;
 constexpr std::uint8_t kWithUser = 1;
@@ -153,7 +160,8 @@ Status get_name(Bytes bytes, ConnectRequest& request) {
 
 std::size_t encode(const ConnectRequest& request, MutableBytes out) {
   put_preamble(out, kConnectRequestBytes);
-  store_le(out.data() + 8, request.credits_wanted);
+  RKV_CHECK(request.credits_wanted < kChecksGroup, "more credits wanted than can be encoded");
+  store_le(out.data() + 8, request.credits_field());
   store_le(out.data() + 16, request.session_to_resume);
   store_le(out.data() + 24, request.client_nonce);
   if (request.user != 0) {
@@ -167,7 +175,9 @@ std::size_t encode(const ConnectRequest& request, MutableBytes out) {
 
 Result<ConnectRequest> decode_connect_request(Bytes bytes) {
   RKV_RETURN_IF_ERROR(check_preamble(bytes, kConnectRequestBytes, kClient));
-  ConnectRequest request{.credits_wanted = load_le<std::uint16_t>(bytes.data() + 8),
+  const auto credits = load_le<std::uint16_t>(bytes.data() + 8);
+  ConnectRequest request{.credits_wanted = static_cast<std::uint16_t>(credits & ~kChecksGroup),
+                         .checks_group = (credits & kChecksGroup) != 0,
                          .session_to_resume = load_le<std::uint64_t>(bytes.data() + 16),
                          .client_nonce = load_le<std::uint64_t>(bytes.data() + 24)};
   const bool with_user = load_le<std::uint8_t>(bytes.data() + 10) == kWithUser;
@@ -189,6 +199,7 @@ std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
   put_window(out.data() + 64, accept.counters);
   store_le(out.data() + 80, accept.server_us);
   store_le(out.data() + 88, accept.max_packed);
+  store_le(out.data() + 90, static_cast<std::uint8_t>(accept.in_group ? 1 : 0));
   if (accept.answer) std::ranges::copy(*accept.answer, out.data() + kConnectAnswerOffset);
   return length;
 }
@@ -210,7 +221,9 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
   }
   if (length >= kConnectAcceptBytes) {
     accept.max_packed = load_le<std::uint16_t>(bytes.data() + 88);
-    RKV_RETURN_IF_ERROR(check_reserved(bytes, 90, 6));
+    const auto in_group = load_le<std::uint8_t>(bytes.data() + 90);
+    accept.in_group = in_group == 1;
+    RKV_RETURN_IF_ERROR(check_reserved(bytes, in_group > 1 ? 90 : 91, 5));
   }
   if (length >= kConnectAcceptMaxBytes) {
     accept.answer = get_proof(bytes.data() + kConnectAnswerOffset);
@@ -224,37 +237,71 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
   return accept;
 }
 
+bool is_server_address(std::string_view text) {
+  if (text.size() > kMaxServerAddressBytes) return false;
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return false;
+  const std::string_view host = text.substr(0, colon);
+  const auto is_allowed = [](char c) { return c > ' ' && c <= '~' && c != ',' && c != '"'; };
+  if (!std::ranges::all_of(host, is_allowed)) return false;
+  const bool is_bracketed = host.front() == '[' && host.back() == ']';
+  if (is_bracketed ? host.size() < 3 : host.contains(':')) return false;
+  return parse_number<std::uint16_t>(text.substr(colon + 1), 1).has_value();
+}
+
 std::size_t encode(const ConnectReject& reject, MutableBytes out) {
+  const std::string_view primary =
+      reject.challenge || !is_server_address(reject.primary) ? std::string_view() : reject.primary;
   const std::size_t challenge = reject.challenge ? kChallengeBytes : 0;
+  const std::size_t follows = primary.empty() ? challenge : 1 + primary.size();
   const std::size_t text =
-      std::min(reject.text.size(), kConnectRejectMaxBytes - kRejectTextOffset - challenge);
-  const std::size_t length = kRejectTextOffset + text + challenge;
+      std::min(reject.text.size(), kConnectRejectMaxBytes - kRejectTextOffset - follows);
+  const std::size_t length = kRejectTextOffset + text + follows;
   put_preamble(out, length);
   store_le(out.data() + 8, static_cast<std::uint8_t>(reject.code));
-  store_le(out.data() + 9, static_cast<std::uint8_t>(reject.challenge ? 1 : 0));
+  store_le(out.data() + 9, reject.challenge  ? kChallengeFollows
+                           : primary.empty() ? kNothingFollows
+                                             : kPrimaryFollows);
   store_le(out.data() + 10, static_cast<std::uint16_t>(text));
   std::copy_n(reject.text.begin(), text, reinterpret_cast<char*>(out.data()) + kRejectTextOffset);
+  std::byte* const at = out.data() + kRejectTextOffset + text;
   if (reject.challenge) {
-    std::byte* const at = out.data() + kRejectTextOffset + text;
     store_le(at, reject.challenge->stamp);
     std::ranges::copy(reject.challenge->cookie, at + 8);
+  } else if (!primary.empty()) {
+    store_le(at, static_cast<std::uint8_t>(primary.size()));
+    std::ranges::copy(as_bytes(primary), at + 1);
   }
   return length;
 }
 
 Result<ConnectReject> decode_connect_reject(Bytes bytes) {
   RKV_RETURN_IF_ERROR(check_preamble(bytes, kRejectTextOffset));
-  const auto challenged = load_le<std::uint8_t>(bytes.data() + 9);
-  if (challenged > 1) RKV_RETURN_IF_ERROR(check_reserved(bytes, 9, 1));
+  const auto follows = load_le<std::uint8_t>(bytes.data() + 9);
+  if (follows > kPrimaryFollows) RKV_RETURN_IF_ERROR(check_reserved(bytes, 9, 1));
   const std::size_t text = load_le<std::uint16_t>(bytes.data() + 10);
-  if (text + (challenged != 0 ? kChallengeBytes : 0) > bytes.size() - kRejectTextOffset) {
+  const std::size_t least = follows == kChallengeFollows ? kChallengeBytes
+                            : follows == kPrimaryFollows ? 1
+                                                         : 0;
+  if (text + least > bytes.size() - kRejectTextOffset) {
     return fail(Code::kCorrupt, "the server's refusal has a wrong length");
   }
   ConnectReject reject{.code = static_cast<Code>(load_le<std::uint8_t>(bytes.data() + 8)),
                        .text = as_text(bytes.subspan(kRejectTextOffset, text))};
-  if (challenged == 0) return reject;
-  const std::byte* const at = bytes.data() + kRejectTextOffset + text;
-  reject.challenge = Challenge{.stamp = load_le<std::uint64_t>(at), .cookie = get_proof(at + 8)};
+  const Bytes rest = bytes.subspan(kRejectTextOffset + text);
+  if (follows == kChallengeFollows) {
+    reject.challenge = Challenge{.stamp = load_le<std::uint64_t>(rest.data()),
+                                 .cookie = get_proof(rest.data() + 8)};
+  } else if (follows == kPrimaryFollows) {
+    const std::size_t length = load_le<std::uint8_t>(rest.data());
+    if (length > rest.size() - 1) {
+      return fail(Code::kCorrupt, "the server's refusal has a wrong length");
+    }
+    reject.primary = as_text(rest.subspan(1, length));
+    if (!is_server_address(reject.primary)) {
+      return fail(Code::kCorrupt, "the server's refusal names no address of a primary");
+    }
+  }
   return reject;
 }
 

@@ -35,10 +35,12 @@ inline constexpr std::size_t kConnectAcceptBytes = 96;
 inline constexpr std::size_t kConnectAcceptLeastBytes = 88;  // of a server that knows no packs
 inline constexpr std::size_t kConnectAcceptMaxBytes = 112;   // of a server that has users
 inline constexpr std::size_t kConnectRejectMaxBytes = 148;
-inline constexpr std::size_t kConnectAnswerOffset = 96;  // of the server's answer in an accept
+inline constexpr std::size_t kMaxServerAddressBytes = 96;  // in a reject
+inline constexpr std::size_t kConnectAnswerOffset = 96;    // of the server's answer in an accept
 
 struct ConnectRequest {
-  std::uint16_t credits_wanted = 0;     // requests in flight that the client asks for
+  std::uint16_t credits_wanted = 0;     // requests in flight that the client asks for; below 2^15
+  bool checks_group = false;            // it believes a group's server by its group line only
   std::uint64_t session_to_resume = 0;  // last session, which the server ends; 0 = none
   std::uint64_t client_nonce = 0;
   // At most 24 bytes, for the server's log; not trusted. Not sent with a user.
@@ -46,6 +48,10 @@ struct ConnectRequest {
   std::uint32_t user = 0;   // number_of_user(); 0 = none
   std::uint64_t stamp = 0;  // of the challenge that `proof` answers; 0 = asks for a challenge
   Proof proof{};            // not sent without a stamp
+  // What a proof is about: credits_wanted and checks_group as they are sent.
+  std::uint16_t credits_field() const {
+    return static_cast<std::uint16_t>(credits_wanted | (checks_group ? 0x8000U : 0U));
+  }
 };
 struct RemoteWindow {  // a region of the server; length 0 = not granted
   std::uint64_t address = 0;
@@ -65,6 +71,7 @@ struct ConnectAccept {
   RemoteWindow counters{};
   std::uint64_t server_us = 0;   // as Response::server_us
   std::uint16_t max_packed = 0;  // operations in a pack; 0 = the server knows no packs
+  bool in_group = false;         // the group line says when to believe what is READ
   // Of a server that knows the user: make_answer() about the bytes before it.
   std::optional<Proof> answer{};
 };
@@ -77,7 +84,12 @@ struct ConnectReject {
   Code code = Code::kInternal;
   std::string_view text{};  // one sentence for a person; cut to what fits
   std::optional<Challenge> challenge{};
+  // With kNotPrimary: HOST:PORT of the primary as the server knows it; empty = it knows none.
+  // Without a challenge only; longer than kMaxServerAddressBytes = left out.
+  std::string_view primary{};
 };
+// Whether these bytes of a peer can be HOST:PORT or [IPv6]:PORT: printable, and a port above 0.
+bool is_server_address(std::string_view text);
 
 // `out` holds at least the kConnect...Bytes named above. Returns the bytes written.
 std::size_t encode(const ConnectRequest& request, MutableBytes out);

@@ -393,6 +393,7 @@ ExitCode exit_code_of(const Error& error) {
     case Code::kDisconnected:
     case Code::kUnreachable:
     case Code::kRejected:
+    case Code::kNotPrimary:
     case Code::kUnauthenticated:
     case Code::kVersionMismatch:
     case Code::kNoDevice:

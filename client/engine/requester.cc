@@ -34,6 +34,7 @@ std::optional<WriteOutcome> outcome_of(Code code) {
       return WriteOutcome::kNotApplied;
     case Code::kDisconnected:
     case Code::kStale:
+    case Code::kNotPrimary:
     case Code::kUnreachable:
     case Code::kVersionMismatch:
     case Code::kNoDevice:

@@ -114,7 +114,7 @@ Status Link::prove(ConnectRequest& request, Claim& claim, const Deadline& deadli
            .user = request.user,
            .nonce = request.client_nonce,
            .session_to_resume = request.session_to_resume,
-           .credits_wanted = request.credits_wanted,
+           .credits_wanted = request.credits_field(),
            .server = rejection->called};
   request.proof = make_proof(options_.credentials->keys, claim);
   return {};

@@ -71,7 +71,7 @@ std::optional<Claim> Challenges::claim_of(const ConnectRequest& request, const R
                .user = request.user,
                .nonce = request.client_nonce,
                .session_to_resume = request.session_to_resume,
-               .credits_wanted = request.credits_wanted,
+               .credits_wanted = request.credits_field(),
                .server = route.called};
 }
 

@@ -142,6 +142,7 @@ void StoreMemory::write_root(const Root& root) {
   write_line(root, kTickOffset, MarkLine{.value = tick()}, epoch_);
   write_line(root, kWalMarkOffset, MarkLine{}, epoch_);
   write_line(root, kSyncMarkOffset, MarkLine{}, epoch_);
+  write_line(root, kGroupLineOffset, GroupLine{}, epoch_);
 }
 
 void StoreMemory::write_keys(Root& root) {
@@ -195,6 +196,14 @@ void StoreMemory::set_marks(Version wal, Version sync) {
   for (const Root& root : roots_) {
     write_line(root, kWalMarkOffset, MarkLine{.value = wal.bits}, epoch_);
     write_line(root, kSyncMarkOffset, MarkLine{.value = sync.bits}, epoch_);
+  }
+}
+
+void StoreMemory::set_group_line(Nanos tick, Version replicated) {
+  for (const Root& root : roots_) {
+    write_line(root, kGroupLineOffset,
+               GroupLine{.tick = static_cast<std::uint64_t>(tick), .replicated = replicated},
+               epoch_);
   }
 }
 

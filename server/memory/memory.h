@@ -22,9 +22,10 @@
 //      lost, and clients of the next device are admitted after rewrite_keys().
 //
 // Thread safety: const operations and segments() from any thread. set_tick and set_marks: one
-// thread. add_extent: one thread. rewrite_keys: any thread. add_root: before other threads start.
-// Words of a group: the holder of the pair lock. Words of a record: its owner. A thread may use an
-// extent once it has learned of it through a lock taken after add_extent.
+// thread. set_group_line: one thread, the replicator. add_extent: one thread. rewrite_keys: any
+// thread. add_root: before other threads start. Words of a group: the holder of the pair lock.
+// Words of a record: its owner. A thread may use an extent once it has learned of it through a lock
+// taken after add_extent.
 #pragma once
 
 #include <atomic>
@@ -33,6 +34,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/layout.h"
 #include "common/mutex.h"
 #include "rdma/transport/transport.h"
@@ -128,6 +130,11 @@ class StoreMemory {
   std::uint64_t tick() const { return tick_ms_.load(std::memory_order_relaxed); }
   // Writes the durability watermarks. Neither ever falls.
   void set_marks(Version wal, Version sync);
+  // Writes the group line into all roots: what clients of a primary may believe. `tick`: the clock
+  // that answers carry, in nanoseconds; 0: the server must not be believed.
+  // REQUIRES: it was read *before* the lease was found to last beyond tick + kTrustWindow
+  // (T_AFTER_LOOK in tests/model). `replicated` never falls, and is not above the replicated mark.
+  void set_group_line(Nanos tick, Version replicated);
 
  private:
   StoreMemory() = default;

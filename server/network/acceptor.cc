@@ -19,6 +19,9 @@ namespace {
 // Clients are accepted one after the other, so this bounds how long one may delay the others.
 constexpr std::int64_t kAcceptMs = 2000;
 constexpr std::int64_t kTurnMs = 100;
+// What it READs may be out of date without its noticing.
+constexpr const char* kTooOld =
+    "the server is in a replicated group, which this client does not know: install a newer client";
 
 // A client's name goes into log lines: it must not imitate one or move a terminal's cursor.
 std::string printable(std::string_view name) {
@@ -48,6 +51,11 @@ void Acceptor::admit(Admission admission) {
     admission_.places = std::make_shared<Places>(admission_.max_clients, admission_.max_offences);
   }
   open_.store(true, std::memory_order_release);
+}
+
+void Acceptor::refuse_as_backup(std::string primary) {
+  const MutexLock lock(primary_mutex_);
+  primary_ = std::move(primary);
 }
 
 void Acceptor::change_windows(const Windows& windows) {
@@ -89,8 +97,10 @@ void Acceptor::answer(rdma::Incoming& incoming) {
         error.code, error.text);
   }
   if (!open_.load(std::memory_order_acquire)) {
-    return refuse(incoming, RefusalReason::kStarting, Code::kBusy,
-                  "the server is loading its data: try again in a moment");
+    return refuse_unopened(incoming, *request);
+  }
+  if (admission_.in_group && !request->checks_group) {
+    return refuse(incoming, RefusalReason::kVersion, Code::kVersionMismatch, kTooOld);
   }
   if (admission_.places->offends(incoming.peer(), clock_.now())) {
     return refuse(incoming, RefusalReason::kOffences, Code::kBusy,
@@ -119,6 +129,23 @@ void Acceptor::answer(rdma::Incoming& incoming) {
                               admission_.max_clients));
   }
   accept(incoming, *request, *identity, *worker);
+}
+
+void Acceptor::refuse_unopened(rdma::Incoming& incoming, const ConnectRequest& request) {
+  std::optional<std::string> primary;
+  {
+    const MutexLock lock(primary_mutex_);
+    primary = primary_;
+  }
+  if (!primary) {
+    return refuse(incoming, RefusalReason::kStarting, Code::kBusy,
+                  "the server is loading its data: try again in a moment");
+  }
+  if (!request.checks_group) {
+    return refuse(incoming, RefusalReason::kVersion, Code::kVersionMismatch, kTooOld);
+  }
+  refuse(incoming, RefusalReason::kBackup, Code::kNotPrimary,
+         primary->empty() ? "a backup: it knows no primary" : "a backup of", *primary);
 }
 
 std::optional<Acceptor::Identity> Acceptor::identify(rdma::Incoming& incoming,
@@ -154,13 +181,14 @@ void Acceptor::challenge(rdma::Incoming& incoming, const Challenge& challenge) {
   incoming.reject(Bytes(reason).first(length));
 }
 
-void Acceptor::refuse(rdma::Incoming& incoming, RefusalReason why, Code code,
-                      std::string_view text) {
+void Acceptor::refuse(rdma::Incoming& incoming, RefusalReason why, Code code, std::string_view text,
+                      std::string_view primary) {
   add_to(refused_[static_cast<std::size_t>(why)], 1);
-  log_info(EventName("client_refused"), "client {} is refused: {}", field("peer", incoming.peer()),
-           field("why", text));
+  log_info(EventName("client_refused"), "client {} is refused: {}{}{}",
+           field("peer", incoming.peer()), field("why", text), primary.empty() ? "" : " ", primary);
   std::array<std::byte, kConnectRejectMaxBytes> reason{};
-  const std::size_t length = encode(ConnectReject{.code = code, .text = text}, reason);
+  const std::size_t length =
+      encode(ConnectReject{.code = code, .text = text, .primary = primary}, reason);
   incoming.reject(Bytes(reason).first(length));
 }
 
@@ -208,7 +236,8 @@ ConnectAccept Acceptor::accept_of(const ConnectRequest& request, const Identity&
           .hints = reads_only ? RemoteWindow{} : windows.hints,
           .counters = reads_only ? RemoteWindow{} : windows.counters,
           .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs),
-          .max_packed = worker.room().max_packed};
+          .max_packed = worker.room().max_packed,
+          .in_group = admission_.in_group};
 }
 
 void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request,

@@ -2,8 +2,8 @@
 // picks a worker and sends the client the windows to READ, or refuses the request with the reason
 // as text.
 //
-// Thread safety: start, stop: the owner. admit, change_windows, refused: any thread. step: the
-// acceptor's thread.
+// Thread safety: start, stop: the owner. admit, refuse_as_backup, change_windows, refused: any
+// thread. step: the acceptor's thread.
 #pragma once
 
 #include <array>
@@ -35,6 +35,7 @@ class Acceptor {
     RemoteWindow root;  // of this network; so are `hints` and `counters`
     RemoteWindow hints = {};
     RemoteWindow counters = {};  // the network's counter cells
+    bool in_group = false;       // the primary of a group: clients must check the group line
     std::uint32_t max_clients = 0;
     std::uint32_t max_offences = 0;    // per second and origin; 0: no limit
     std::shared_ptr<Places> places{};  // shared by all networks; nullptr: admit() creates one
@@ -53,6 +54,9 @@ class Acceptor {
 
   // Starts the thread. Until admit() clients are refused as "the server is loading".
   void start();
+  // Until admit() clients are refused as by a backup, and directed to HOST:PORT of its group's
+  // primary; empty: it is not known. Call it again when that changes.
+  void refuse_as_backup(std::string primary);
   // Opens the server to clients. Call it once.
   void admit(Admission admission);
   // Replaces the windows for all later clients: reopening the network's device changed the keys.
@@ -78,7 +82,9 @@ class Acceptor {
   std::optional<Identity> identify(rdma::Incoming& incoming, const ConnectRequest& request,
                                    const std::string& called);
   static void challenge(rdma::Incoming& incoming, const Challenge& challenge);
-  void refuse(rdma::Incoming& incoming, RefusalReason why, Code code, std::string_view text);
+  void refuse(rdma::Incoming& incoming, RefusalReason why, Code code, std::string_view text,
+              std::string_view primary = {});
+  void refuse_unopened(rdma::Incoming& incoming, const ConnectRequest& request);
   void accept(rdma::Incoming& incoming, const ConnectRequest& request, const Identity& identity,
               Worker& worker);
   ConnectAccept accept_of(const ConnectRequest& request, const Identity& identity,
@@ -95,6 +101,8 @@ class Acceptor {
   // Written before open_ is set. After that only the windows change, under windows_mutex_.
   Admission admission_;
   Mutex windows_mutex_;
+  Mutex primary_mutex_;
+  std::optional<std::string> primary_ RKV_GUARDED_BY(primary_mutex_);  // set: this is a backup
   std::atomic<bool> open_{false};
   std::size_t next_worker_ = 0;                                        // round robin
   std::array<std::atomic<std::uint64_t>, kRefusalReasons> refused_{};  // step()'s thread writes

@@ -202,6 +202,12 @@ Status Endpoints::create_workers(std::uint32_t threads, const MakeWorker& make) 
   return {};
 }
 
+void Endpoints::refuse_as_backup(const std::string& primary) {
+  for (const Endpoint& network : endpoints_) {
+    if (network.acceptor != nullptr) network.acceptor->refuse_as_backup(primary);
+  }
+}
+
 void Endpoints::admit(const Acceptor::Admission& admission) {
   std::vector<Worker*> everybody;
   for (const Endpoint& network : endpoints_) {

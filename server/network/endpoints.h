@@ -53,6 +53,9 @@ class Endpoints {
   using MakeWorker =
       std::function<Result<std::unique_ptr<Worker>>(rdma::Transport&, std::uint32_t network)>;
   Status create_workers(std::uint32_t threads, const MakeWorker& make);
+  // Until admit() clients are refused as by a backup of a group (Acceptor::refuse_as_backup).
+  // REQUIRES: listen() has returned. Any thread.
+  void refuse_as_backup(const std::string& primary);
   // Starts the workers and admits clients. `admission` gives everything except workers and windows.
   void admit(const Acceptor::Admission& admission);
   // Stops the acceptors, then the workers; blocks. From then on the processor changes cells, so

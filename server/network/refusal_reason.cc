@@ -6,7 +6,8 @@ namespace rkv::server {
 
 namespace {
 constexpr std::array<std::string_view, kRefusalReasons> kNames = {
-    "malformed", "version", "starting", "resuming", "offences", "full", "failed", "unproved"};
+    "malformed", "version", "starting", "resuming", "offences",
+    "full",      "failed",  "unproved", "backup"};
 }  // namespace
 
 std::string_view name_of(RefusalReason reason) {

@@ -16,8 +16,9 @@ enum class RefusalReason : std::uint8_t {
   kFull,       // --max-clients
   kFailed,     // the connection could not be established, e.g. the device is out of resources
   kUnproved,   // it has not proved to be a user of the server
+  kBackup,     // the server is a backup of its group
 };
-inline constexpr std::size_t kRefusalReasons = 8;
+inline constexpr std::size_t kRefusalReasons = 9;
 std::string_view name_of(RefusalReason reason);  // "malformed", ...: a static label
 
 }  // namespace rkv::server

@@ -4,15 +4,15 @@
 // primary is shorter, and the wait of a backup longer by it (tests/model/drift.py).
 #pragma once
 
-#include "common/clock.h"
+#include "common/trust_times.h"
 
 namespace rkv::server {
 
 struct ReplicationTimes {
-  static constexpr std::int64_t kDriftPercent = 1;
+  static constexpr std::int64_t kDriftPercent = kClockDriftPercent;
 
   Nanos lease = kNanosPerSecond;
-  Nanos window = 250 * kNanosPerMs;     // a tick covers GETs that began this long after it at most
+  Nanos window = kTrustWindow;          // a tick covers GETs that began this long after it at most
   Nanos failure = 800 * kNanosPerMs;    // without a word or progress: gone. Below `lease`
   Nanos heartbeat = 100 * kNanosPerMs;  // between messages without entries
   Nanos undecided = 2 * kNanosPerSecond;  // a change of the set may take this long

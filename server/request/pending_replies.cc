@@ -13,6 +13,7 @@ using AwaitBackup = RequestHandler::AwaitBackup;
 using AwaitSweep = RequestHandler::AwaitSweep;
 using AwaitPage = RequestHandler::AwaitPage;
 using AwaitRevocation = RequestHandler::AwaitRevocation;
+using AwaitRound = RequestHandler::AwaitRound;
 
 PendingReplies::PendingReplies(Parts parts, std::size_t capacity) : parts_(std::move(parts)) {
   held_.reserve(capacity);
@@ -71,6 +72,8 @@ bool PendingReplies::is_over(const Held& held, bool disk_failed) const {
   if (const auto* const page = std::get_if<AwaitPage>(&*held.awaited)) return page->page->done();
   if (const auto* const revocation = std::get_if<AwaitRevocation>(&*held.awaited))
     return revocation->revocation->done();
+  if (const auto* const round = std::get_if<AwaitRound>(&*held.awaited))
+    return parts_.handler.is_over(*round);
   return false;  // a sweep: continue_after_sweep() replaces it
 }
 
@@ -87,6 +90,7 @@ Response PendingReplies::answer_to(Held& held) const {
     response.value = Bytes(held.number).first(kRevokeAnswerBytes);
     return response;
   }
+  if (std::holds_alternative<AwaitRound>(*held.awaited)) return held.response;
   const auto& mark = std::get<AwaitMark>(*held.awaited);
   if (!parts_.handler.is_reached(mark.level, mark.through)) {
     return parts_.handler.disk_failed(held.response);
@@ -132,7 +136,9 @@ void PendingReplies::drop(const Session& session) {
 
 bool PendingReplies::delays_stop() const {
   return std::ranges::any_of(held_, [](const Held& held) {
-    return held.response.opcode != Opcode::kBackup && !held.session->ending;
+    const bool is_unbounded = held.response.opcode == Opcode::kBackup ||
+                              (held.awaited && std::holds_alternative<AwaitRound>(*held.awaited));
+    return !is_unbounded && !held.session->ending;
   });
 }
 

@@ -1,5 +1,6 @@
 // PendingReplies: replies held back until what they promise has happened: a mark, a
-// backup, a page of a scan, or the sweep of counters before a flush or a backup.
+// backup, a page of a scan, a round of the replicator, or the sweep of counters before a flush or a
+// backup.
 //
 // Invariants (numbered with the worker's, worker.h):
 //  SERVE-6  A write that awaits a mark has been executed, exactly once, and is never repeated. It
@@ -59,7 +60,7 @@ class PendingReplies {
   // Whether the last answer() found no large buffer for a reply whose wait is over.
   bool some_for_buffers() const { return some_for_buffers_; }
   // Whether a reply is held that an orderly stop waits for. It does not wait for backups: one may
-  // take as long as the disk needs.
+  // take as long as the disk needs. Nor for rounds, which a group may be unable to make.
   bool delays_stop() const;
 
  private:

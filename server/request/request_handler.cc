@@ -71,7 +71,7 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t
                                Durability durability, std::function<std::string()> stats,
                                std::uint32_t network, Backups* backups,
                                CounterFlusher* counter_flusher, Scans* scans,
-                               std::uint16_t max_packed)
+                               std::uint16_t max_packed, ReplicationRounds* rounds)
     : store_(store),
       log_(log),
       boot_(boot),
@@ -82,6 +82,7 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t
       counter_flusher_(counter_flusher),
       scans_(scans),
       max_packed_(max_packed),
+      rounds_(rounds),
       value_(kMaxInlineBytes),
       results_(kMaxInlineBytes) {
   RKV_CHECK(durability_ != Durability::kDefault &&
@@ -134,7 +135,7 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
     case Opcode::kRemove:
       return when_safe(request, remove(request));
     case Opcode::kPing:
-      return reply({.opcode = Opcode::kPing, .sequence = request.sequence});
+      return ping(request);
     case Opcode::kFlush:
       return flush(request);
     case Opcode::kStats:
@@ -159,6 +160,14 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
               .next = RevokeUser{as_text(request.value)}};
   }
   return {.next = Disconnect{}, .malformed = true};  // unreachable: the decoder checks opcodes
+}
+
+// In a group the answer proves that this was the primary after the request had arrived. A client
+// compares its clock with the server's by it.
+RequestHandler::Answer RequestHandler::ping(const Request& request) {
+  Answer answer = reply({.opcode = Opcode::kPing, .sequence = request.sequence});
+  if (rounds_ != nullptr) answer.next = AwaitRound{rounds_->ask()};
+  return answer;
 }
 
 Response RequestHandler::not_executed(Bytes message, const Error& error) {

@@ -22,6 +22,7 @@
 #include "server/background/counter_flusher.h"
 #include "server/background/scans.h"
 #include "server/persistence/commit_log.h"
+#include "server/persistence/replication_rounds.h"
 #include "server/request/outcomes.h"
 #include "server/store/store.h"
 
@@ -76,9 +77,14 @@ class RequestHandler {
   struct AwaitRevocation {
     std::shared_ptr<const Revocation> revocation;
   };
+  // Send `response` as soon as this round of the replicator is over.
+  struct AwaitRound {
+    std::uint64_t number = 0;
+  };
   struct Disconnect {};  // the message is not even a header: no answer is possible
   // What an answer that is held back awaits.
-  using Awaited = std::variant<AwaitMark, AwaitBackup, AwaitSweep, AwaitPage, AwaitRevocation>;
+  using Awaited =
+      std::variant<AwaitMark, AwaitBackup, AwaitSweep, AwaitPage, AwaitRevocation, AwaitRound>;
   using Next = std::variant<Reply, Awaited, AwaitLoad, ReadRequest, FetchValue, FindOutcome,
                             RevokeUser, Disconnect>;
   // What has become of an operation of a pack that a pack may have and that was begun.
@@ -96,12 +102,13 @@ class RequestHandler {
   // `stats` makes the JSON of a stats request. `durability` applies to writes that do not specify
   // one. `network` is the number of the cells that the clients can reach (Store::add_cells).
   // `max_packed`: operations in a pack. `backups`, `scans`: nullptr if not supported.
-  // `counter_flusher`: nullptr if no counter is ever one-sided. References must outlive the
-  // handler.
+  // `counter_flusher`: nullptr if no counter is ever one-sided. `rounds`: nullptr if the log is not
+  // replicated. References must outlive the handler.
   RequestHandler(Store& store, const CommitLog& log, std::uint32_t boot, Durability durability,
                  std::function<std::string()> stats, std::uint32_t network = kNoNetwork,
                  Backups* backups = nullptr, CounterFlusher* counter_flusher = nullptr,
-                 Scans* scans = nullptr, std::uint16_t max_packed = kMaxPacked);
+                 Scans* scans = nullptr, std::uint16_t max_packed = kMaxPacked,
+                 ReplicationRounds* rounds = nullptr);
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
   // Sets the time of the turn. Answers carry it, so it must not be later than the time at which
@@ -139,6 +146,8 @@ class RequestHandler {
   // value of the answer lies in them.
   Answer found(const FindOutcome& asked, const Outcomes* outcomes) const;
 
+  // Whether an answer that awaits this round may be sent.
+  bool is_over(const AwaitRound& round) const { return rounds_->is_done(round.number); }
   // Whether an answer that awaits this mark may be sent.
   bool is_reached(Durability level, std::uint64_t through) const {
     return through <= mark_at(level);
@@ -158,6 +167,7 @@ class RequestHandler {
 
  private:
   Answer serve(const Request& request);
+  Answer ping(const Request& request);
   // Whether the client's role allows the operation: one comparison.
   bool is_allowed(Opcode opcode) const { return traits_of(opcode).role <= role_; }
   // The refusal of an operation that is not allowed. Its text is valid until the next one.
@@ -203,6 +213,7 @@ class RequestHandler {
   CounterFlusher* const counter_flusher_;
   Scans* const scans_;
   const std::uint16_t max_packed_;
+  ReplicationRounds* const rounds_;
   Nanos now_ = 0;
   Role role_ = Role::kRead;  // of the client whose request is being handled
   DiskLookup look_;          // of the request that is being handled

@@ -60,7 +60,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageBu
       handler_(
           parts.store, parts.log, parts.boot, parts.durability,
           [this] { return stats_.text(counters_.get(WorkerCounters::kTurns)); }, parts.network,
-          parts.backups, parts.counter_flusher, parts.scans, room.max_packed),
+          parts.backups, parts.counter_flusher, parts.scans, room.max_packed, parts.rounds),
       large_put_receiver_(handler_, kFetches),
       long_(std::move(long_requests)),
       disk_fetcher_(parts.disk_fetcher),

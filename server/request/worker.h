@@ -22,8 +22,8 @@
 //      waiting_ before it reads the marks; the applier (in a group: the replicator, for the
 //      group's marks) advances a mark before it clears waiting_.
 //      Both are read-modify-writes on waiting_, so one of the two sees the other. The same holds
-//      for a backup, for a page of a scan, and for the sweep that starts a flush or a backup: each
-//      is done before waiting_ is cleared.
+//      for a backup, for a page of a scan, for a round of the replicator, and for the sweep that
+//      starts a flush or a backup: each is done before waiting_ is cleared.
 //      Likewise a load is done before waiting_ is cleared (SERVE-7).
 // The others of the room are SERVE-4 and SERVE-8 (reply_sender.h), SERVE-6 and SERVE-10
 // (pending_replies.h), SERVE-7 (waiting_requests.h) and SERVE-9 (stats_ration.h).
@@ -76,8 +76,10 @@ struct WorkerOptions {
 
 class Worker {
  public:
-  // References must outlive the worker. `durability` applies to writes that do not specify one.
-  // `make_durable` asks the applier to advance a mark; at most one call per turn and level.
+  // References must outlive the worker. `clock`: in a group a RawClock, whose time the group line
+  // has, too: clients compare it with that of the answers. `durability` applies to writes that do
+  // not specify one. `make_durable` asks the applier to advance a mark; at most one call per turn
+  // and level.
   struct Parts {
     rdma::Transport& transport;
     Store& store;
@@ -97,6 +99,7 @@ class Worker {
     DiskFetcher* disk_fetcher = nullptr;                 // nullptr: all records are in memory
     Revocations* revocations = nullptr;                  // nullptr: the server has no users
     OutcomeArchive* outcomes = nullptr;                  // nullptr: no outcome is kept
+    ReplicationRounds* rounds = nullptr;                 // nullptr: the log is not replicated
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();

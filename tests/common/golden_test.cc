@@ -143,6 +143,9 @@ class LayoutChain : public LayoutPage {
 TEST_F(LayoutChain, RootLines) {
   expect_line("identity", IdentityLine{.extent_count = 3, .epoch = kEpoch}, kIdentityOffset);
   expect_line("directory-line", directory_, kDirectoryLineOffset);
+  expect_line("group-line",
+              GroupLine{.tick = 5'000'000'000, .replicated = Version::of(kGoldenBoot, 48)},
+              kGroupLineOffset);
   expect_line("index-extent", index_, kExtentTableOffset + (index_.id * kExtentEntryBytes));
   expect_line("extent", data_, kExtentTableOffset + (data_.id * kExtentEntryBytes));
 }
@@ -399,6 +402,11 @@ TEST_F(WirePage, ConnectionData) {
   bytes.assign(kConnectRejectMaxBytes, {});
   bytes.resize(encode(ConnectReject{.code = Code::kBusy, .text = "full"}, bytes));
   expect("connect-reject", bytes);
+  bytes.assign(kConnectRejectMaxBytes, {});
+  bytes.resize(encode(
+      ConnectReject{.code = Code::kNotPrimary, .text = "a backup of", .primary = "10.0.0.2:7471"},
+      bytes));
+  expect("connect-reject-primary", bytes);
 }
 
 // A connection of the user `billing`, whose secret is 11...11, from its first request to the

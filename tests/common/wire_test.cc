@@ -478,6 +478,73 @@ TEST(ConnectData, RejectCarriesASentenceCutToFit) {
   EXPECT_EQ(reject->text, std::string(136, 'x'));
 }
 
+TEST(ConnectData, ARejectMayNameThePrimary) {
+  std::vector<std::byte> bytes(kConnectRejectMaxBytes);
+  const std::string longest = std::string(kMaxServerAddressBytes - 6, 'h') + ":65535";
+  for (const std::string& primary :
+       {std::string("10.0.0.2:7471"), std::string("[fe80::1%ib0]:1"), longest}) {
+    for (const std::string& text :
+         {std::string(), std::string("a backup of"), std::string(300, 'x')}) {
+      bytes.assign(bytes.size(), {});
+      const std::size_t used =
+          encode(ConnectReject{.code = Code::kNotPrimary, .text = text, .primary = primary}, bytes);
+      ASSERT_LE(used, kConnectRejectMaxBytes);
+      const auto reject = decode_connect_reject(bytes);  // padded, as it arrives
+      ASSERT_TRUE(reject);
+      EXPECT_EQ(reject->code, Code::kNotPrimary);
+      EXPECT_EQ(reject->primary, primary);
+      EXPECT_TRUE(text.starts_with(reject->text));
+      EXPECT_FALSE(decode_connect_reject(Bytes(bytes).first(used - 1)));
+    }
+  }
+  // Nothing that is not an address is sent, or taken from a peer.
+  for (const std::string& primary :
+       {std::string(), std::string("x"), std::string(":7471"), std::string("host:"),
+        std::string("host:0"), std::string("host:65536"), std::string("host:x"),
+        std::string("fe80::1:7471"), std::string("[]:1"), std::string("ho st:1"),
+        std::string("a,b:1"), std::string("host\n:1"), longest + "0"}) {
+    bytes.assign(bytes.size(), {});
+    encode(ConnectReject{.code = Code::kNotPrimary, .text = "t", .primary = primary}, bytes);
+    const auto sent = decode_connect_reject(bytes);
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(sent->primary, "");
+    encode(ConnectReject{.code = Code::kNotPrimary, .text = "t", .primary = longest}, bytes);
+    bytes[13] = static_cast<std::byte>(primary.size());
+    std::ranges::copy(as_bytes(primary), bytes.begin() + 14);
+    EXPECT_FALSE(decode_connect_reject(bytes)) << primary;
+  }
+}
+
+// A client that knows of groups says so in a bit that other servers take for credits.
+TEST(ConnectData, TheBitOfGroups) {
+  std::vector<std::byte> bytes(kConnectRequestBytes);
+  const ConnectRequest plain{.credits_wanted = 4};
+  encode(plain, bytes);
+  EXPECT_EQ(load_le<std::uint16_t>(bytes.data() + 8), 4);
+  EXPECT_FALSE(decode_connect_request(bytes)->checks_group);
+  const ConnectRequest checks{.credits_wanted = 4, .checks_group = true};
+  encode(checks, bytes);
+  EXPECT_EQ(load_le<std::uint16_t>(bytes.data() + 8), 0x8004);
+  EXPECT_EQ(checks.credits_field(), 0x8004);
+  EXPECT_TRUE(decode_connect_request(bytes)->checks_group);
+  EXPECT_EQ(decode_connect_request(bytes)->credits_wanted, 4);
+
+  ConnectAccept accept{.epoch = 1,
+                       .session = 2,
+                       .credits = 3,
+                       .max_message_bytes = 4096,
+                       .max_sent_bytes = 1024,
+                       .root = {.address = 4, .remote_key = 5, .length = kRootPageBytes}};
+  bytes.resize(kConnectAcceptBytes);
+  encode(accept, bytes);
+  EXPECT_FALSE(decode_connect_accept(bytes)->in_group);
+  accept.in_group = true;
+  encode(accept, bytes);
+  EXPECT_TRUE(decode_connect_accept(bytes)->in_group);
+  bytes[90] = std::byte{2};
+  EXPECT_FALSE(decode_connect_accept(bytes));
+}
+
 constexpr Proof kSomeProof = {std::byte{1}, std::byte{2}, std::byte{3}};
 
 TEST(ConnectData, AUserAndAProofTakeThePlaceOfTheName) {
@@ -562,11 +629,11 @@ TEST(ConnectData, AnAcceptMayCarryTheServersAnswer) {
 // Each operation by name, so that no new one gets a role by accident.
 TEST(Opcodes, NeedTheRolesThatTheWirePageSays) {
   const std::map<std::string, Role> roles = {
-      {"get", Role::kRead},  {"put", Role::kWrite},          {"remove", Role::kWrite},
-      {"ping", Role::kRead}, {"flush", Role::kWrite},        {"stats", Role::kAdmin},
-      {"add", Role::kWrite}, {"swap", Role::kWrite},         {"put_large", Role::kWrite},
-      {"scan", Role::kRead}, {"open_counter", Role::kWrite}, {"backup", Role::kAdmin},
-      {"long", Role::kRead}, {"pack", Role::kRead},          {"outcome", Role::kWrite},
+      {"get", Role::kRead},    {"put", Role::kWrite},          {"remove", Role::kWrite},
+      {"ping", Role::kRead},   {"flush", Role::kWrite},        {"stats", Role::kAdmin},
+      {"add", Role::kWrite},   {"swap", Role::kWrite},         {"put_large", Role::kWrite},
+      {"scan", Role::kRead},   {"open_counter", Role::kWrite}, {"backup", Role::kAdmin},
+      {"long", Role::kRead},   {"pack", Role::kRead},          {"outcome", Role::kWrite},
       {"revoke", Role::kAdmin}};
   EXPECT_EQ(roles.size() + 1, wire_detail::kOpcodes);
   for (std::uint8_t number = 1; number <= static_cast<std::uint8_t>(kLastOpcode); ++number) {

@@ -35,6 +35,7 @@ enum class Code : unsigned char {
   // Reconnect, then retry.
   kDisconnected = 40,  // the connection is lost
   kStale = 41,         // the peer restarted: everything learnt from it is invalid
+  kNotPrimary = 42,    // the server is a backup of its group: another one is the primary
   // Give up: only a person or another configuration can help.
   kTimeout = 60,          // the deadline passed
   kUnreachable = 61,      // no answer from that address

@@ -46,7 +46,7 @@ class AuthenticationTest : public ::testing::Test {
                                       .user = request.user,
                                       .nonce = request.client_nonce,
                                       .session_to_resume = request.session_to_resume,
-                                      .credits_wanted = request.credits_wanted,
+                                      .credits_wanted = request.credits_field(),
                                       .server = route.called});
     return request;
   }

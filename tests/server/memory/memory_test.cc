@@ -219,6 +219,26 @@ TEST(StoreMemory, TickAndMarksVerifyAfterEachChange) {
   EXPECT_EQ(value(kSyncMarkOffset), Version::of(3, 8).bits);
 }
 
+TEST(StoreMemory, EachRootHasTheGroupLine) {
+  const auto memory = testing::make_plain_memory(small_memory());
+  ASSERT_TRUE(memory->add_root([](const rdma::Region& region) { return region.remote_key(); }));
+  const auto line_of = [&](std::size_t root) {
+    const auto line =
+        open_line<GroupLine>(memory->root(root).bytes(), kTestEpoch, kGroupLineOffset);
+    EXPECT_TRUE(line);
+    return line.value_or(GroupLine{.tick = 1, .replicated = Version{1}});
+  };
+  for (const std::size_t root : {0U, 1U}) {
+    EXPECT_EQ(line_of(root).tick, 0U) << "to be believed before it is written";
+    EXPECT_EQ(line_of(root).replicated, Version{});
+  }
+  memory->set_group_line(123'456'789'012, Version::of(3, 9));
+  for (const std::size_t root : {0U, 1U}) {
+    EXPECT_EQ(line_of(root).tick, 123'456'789'012U);
+    EXPECT_EQ(line_of(root).replicated, Version::of(3, 9));
+  }
+}
+
 TEST(StoreMemoryDeath, PlacesAreChecked) {
   const auto memory = testing::make_plain_memory(small_memory());
   const std::uint32_t data = first_data_extent(*memory).id;

@@ -67,6 +67,60 @@ class ReplicatedAnswers : public WorkerTest {
   FakeConnection* other_ = nullptr;
 };
 
+// The answer to a ping proves that the server was the primary after the ping had come.
+class RoundAnswers : public WorkerTest {
+ protected:
+  RoundAnswers() : WorkerTest(CommitLog::Group::kReplicated) {
+    auto parts = parts_of_worker();
+    parts.rounds = &rounds_;
+    worker_ = std::move(*Worker::create(parts, {.clients = kClients}));
+    client_ = connect();
+  }
+  int woken_ = 0;
+  ReplicationRounds rounds_{[this] { ++woken_; }};
+  FakeConnection* client_ = nullptr;
+};
+
+TEST_F(RoundAnswers, APingAwaitsARoundThatBeganAfterIt) {
+  const std::uint64_t before = rounds_.begin();
+  EXPECT_FALSE(rounds_.is_wanted());
+  ping(*client_, 3);
+  turn();
+  EXPECT_EQ(woken_, 1);
+  EXPECT_TRUE(rounds_.is_wanted());
+  EXPECT_TRUE(client_->posted.empty());
+  rounds_.complete(before);  // it was under way when the ping came
+  worker_->wake_for_answers();
+  turn();
+  EXPECT_TRUE(client_->posted.empty());
+  const std::uint64_t round = rounds_.begin();
+  clock_.advance(5'000'000);
+  rounds_.complete(round);
+  worker_->wake_for_answers();
+  turn();
+  ASSERT_EQ(client_->posted.size(), 1U);
+  EXPECT_EQ(answer(*client_, 0).sequence, 3U);
+  EXPECT_GE(answer(*client_, 0).server_us, 5'000U) << "the time is not one after its coming";
+  EXPECT_FALSE(rounds_.is_wanted());
+}
+
+TEST_F(RoundAnswers, OneRoundIsForAllWhoAskedBeforeIt) {
+  for (const std::uint64_t sequence : {1U, 2U})
+    ping(*client_, sequence);
+  turn();
+  const std::uint64_t round = rounds_.begin();
+  ping(*client_, 3);
+  turn();
+  rounds_.complete(round);
+  worker_->wake_for_answers();
+  turn();
+  EXPECT_EQ(client_->posted.size(), 2U);
+  rounds_.complete(rounds_.begin());
+  worker_->wake_for_answers();
+  turn();
+  EXPECT_EQ(client_->posted.size(), 3U);
+}
+
 const Request kGetKey{.opcode = Opcode::kGet, .sequence = 5, .key = as_bytes("key")};
 
 TEST_F(ReplicatedAnswers, WritesInMemoryAwaitTheReplicatedMark) {

@@ -1,0 +1,14 @@
+// What the primary of a replicated group and its clients must agree on, so that a client knows for
+// how long it may believe the primary's memory (LAYOUT.md, "The group line").
+#pragma once
+
+#include "common/clock.h"
+
+namespace rkv {
+
+// Bounds how much faster or slower than the others one host's CLOCK_MONOTONIC_RAW is.
+inline constexpr std::int64_t kClockDriftPercent = 1;
+// A tick covers GETs that began this long after it at most.
+inline constexpr Nanos kTrustWindow = 250 * kNanosPerMs;
+
+}  // namespace rkv
