@@ -21,6 +21,7 @@
 #include "server/persistence/files.h"
 #include "server/replica/replica_storage.h"
 #include "server/replication/connection/group_secret.h"
+#include "server/replication/copy/copy_directory.h"
 
 namespace rkv::server {
 
@@ -217,6 +218,9 @@ std::optional<Failure> Server::open_data() {
         fmt::format("{} is the rest of an interrupted restore: remove it and restore again",
                     directory)};
   }
+  std::string problem;
+  if (const Status whole = recover_copy(directory, &problem); !whole)
+    return Failure{exit_code_of(whole.error()), problem};
   monitor_.doing("opening the database");
   const std::int64_t now = unix_ns();
   auto engine =
@@ -336,6 +340,7 @@ std::optional<Failure> Server::join_group() {
   auto replicator = Replicator::create(
       {.name = options_.name,
        .address = options_.listen,
+       .data_dir = options_.data_dir,
        .secret = secret,
        .queue_bytes = options_.queue_bytes,
        .sync_interval_ms = static_cast<int>(options_.sync_interval_ms)},
@@ -365,7 +370,8 @@ void Server::follow_group() {
     ended_ = {.failure = {kExitDataLater, fmt::format("this replica has ended its part in the "
                                                       "group: {}",
                                                       state.why)},
-              .may_start_again = state.may_start_again};
+              .may_start_again = state.may_start_again,
+              .has_copy = state.has_copy};
     if (!state.may_start_again) ended_->failure.exit_code = kExitData;
     return;
   }
@@ -374,7 +380,8 @@ void Server::follow_group() {
       ended_ = {.failure = *std::move(failure), .may_start_again = false};
     return;
   }
-  if (!ready_ && state.primary != std::exchange(followed_, state.primary)) {
+  if (!ready_ && (state.primary != std::exchange(followed_, state.primary))) {
+    endpoints_->refuse_as_backup(state.primary);
     log_info(EventName("following"), "the primary of the group is {}",
              field("primary", state.primary.empty() ? "not known" : state.primary));
   }
@@ -465,7 +472,8 @@ std::optional<Failure> Server::create_workers() {
                            .scans = scans_.get(),
                            .disk_fetcher = disk_fetcher_.get(),
                            .revocations = revocations_.get(),
-                           .outcomes = outcomes_.get()},
+                           .outcomes = outcomes_.get(),
+                           .rounds = replicator_ ? &replicator_->rounds() : nullptr},
                           each);
   };
   if (const Status created = endpoints_->create_workers(threads, make); !created) {
@@ -561,6 +569,7 @@ std::optional<Failure> Server::begin_serving() {
                      .all_workers = {},
                      .epoch = memory_->epoch(),
                      .root = {},
+                     .in_group = replicator_ != nullptr,
                      .max_clients = options_.max_clients,
                      .max_offences = options_.max_offences,
                      .authentication = authentication_});
@@ -589,14 +598,16 @@ void Server::disk_moved() {
 }
 
 void Server::replicate() {
-  replicator_->serve({.log = *log_,
-                      .term = boot_,
-                      .marks_changed =
-                          [this] {
-                            publish_marks();
-                            endpoints_->wake_workers();
-                          },
-                      .show = [](Nanos, Version) {}});
+  replicator_->serve(
+      {.log = *log_,
+       .term = boot_,
+       .marks_changed =
+           [this] {
+             publish_marks();
+             endpoints_->wake_workers();
+           },
+       .show = [this](Nanos tick,
+                      Version replicated) { memory_->set_group_line(tick, replicated); }});
 }
 
 // Called once before the applier runs, then only on the applier's thread; in a group, the
@@ -649,6 +660,13 @@ std::optional<Failure> Server::check_memory() {
   return std::nullopt;
 }
 
+std::optional<Failure> Server::install_received_copy() const {
+  std::string problem;
+  if (const Status installed = install_copy(options_.data_dir, &problem); !installed)
+    return Failure{kExitDataLater, problem};
+  return std::nullopt;
+}
+
 std::optional<Failure> Server::stop() {
   if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
@@ -684,6 +702,7 @@ std::optional<Failure> Server::stop() {
                                                 options_.data_dir, to_string(closed.error()))};
     }
   }
+  if (ended_ && ended_->has_copy && !failure) failure = install_received_copy();
   monitor_.close();
   if (auto damaged = check_memory(); damaged && !failure) failure = std::move(damaged);
   if (std::exchange(ready_, false) && !failure) {

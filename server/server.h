@@ -87,6 +87,7 @@ class Server {
   struct Ended {
     Failure failure;
     bool may_start_again = false;  // a new process would be a backup
+    bool has_copy = false;         // of the primary's database, to be installed
   };
   const std::optional<Ended>& ended() const { return ended_; }
   // Reads the users file again (SIGHUP). Ends the sessions of users that were removed or changed.
@@ -113,6 +114,7 @@ class Server {
   std::optional<Failure> become_primary(std::uint32_t term);
   std::optional<Failure> open_log();
   std::optional<Failure> check_group() const;
+  std::optional<Failure> install_received_copy() const;
   void disk_moved();
   void tick_memory();
   void replicate();

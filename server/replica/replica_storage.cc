@@ -32,6 +32,17 @@ bool may_extend(const TermHistory& history, const LogPosition& last) {
   return last.term >= history.last().term && last.version > history.last().version;
 }
 
+std::vector<std::byte> encode(const TermHistory& history) {
+  std::vector<std::byte> bytes(history.terms().size() * kTermBytes);
+  std::byte* to = bytes.data();
+  for (const LogPosition& last : history.terms()) {
+    store_le(to, last.term);
+    store_le(to + 4, last.version);
+    to += kTermBytes;
+  }
+  return bytes;
+}
+
 Result<TermHistory> decode(Bytes bytes) {
   TermHistory history;
   if (bytes.size() % kTermBytes != 0) return damaged();
@@ -67,7 +78,10 @@ Result<ReplicaStorage::Kept> ReplicaStorage::kept_in(const StorageEngine& engine
 ReplicaStorage::ReplicaStorage(StorageEngine& engine, TermHistory history)
     : engine_(engine), history_(std::move(history)), through_(history_.last().version) {}
 
+// The history first: a copy of a database of a group must have it, also one without a batch since.
 Status ReplicaStorage::join(std::uint64_t group) {
+  if (!history_.terms().empty())
+    RKV_RETURN_IF_ERROR(engine_.write_note(kHistoryNote, encode(history_)));
   std::array<std::byte, 8> bytes{};
   store_le(bytes.data(), group);
   return engine_.write_note(kGroupNote, bytes);
@@ -95,15 +109,7 @@ void ReplicaStorage::add_history() {
       if (may_extend(history_, ends_.front())) history_.extend(ends_.front());
     }
   }
-  if (history_.terms().empty()) return;
-  std::vector<std::byte> bytes(history_.terms().size() * kTermBytes);
-  std::byte* to = bytes.data();
-  for (const LogPosition& last : history_.terms()) {
-    store_le(to, last.term);
-    store_le(to + 4, last.version);
-    to += kTermBytes;
-  }
-  engine_.add_note(kHistoryNote, bytes);
+  if (!history_.terms().empty()) engine_.add_note(kHistoryNote, encode(history_));
 }
 
 }  // namespace rkv::server

@@ -26,6 +26,8 @@
 #include "server/replication/connection/replica_connection.h"
 #include "server/replication/connection/replica_connector.h"
 #include "server/replication/connection/replica_listener.h"
+#include "server/replication/copy/engine_copy_receiver.h"
+#include "server/replication/copy/engine_copy_sender.h"
 #include "server/replication/encoding.h"
 #include "server/replication/membership.h"
 
@@ -36,6 +38,10 @@ namespace {
 constexpr auto kTurn = std::chrono::milliseconds(20);
 constexpr Nanos kConnectAgainAfter = 50 * kNanosPerMs;
 constexpr std::chrono::milliseconds kConnectLimit{1000};
+constexpr Nanos kCopyAgainAfter = kNanosPerSecond;
+constexpr Nanos kLogKeptAfterCopy = 30 * kNanosPerSecond;
+// How much longer the log in memory may become while a copy is under way.
+constexpr std::size_t kFactorForCopies = 16;
 // Of a connection: what was sent and not taken yet. Further blocks wait in the log.
 constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;
 // A new primary begins at the highest time that it has received. So the times that clients were
@@ -98,16 +104,16 @@ class Replicator::Impl {
   Status stop();
   void disk_moved() { wake(); }
   void request(Durability level, std::uint64_t sequence);
-  Nanos begin_round();
 
   std::atomic<std::uint64_t> latest_unix_ms_{0};
   std::atomic<std::uint64_t> first_unix_ms_{0};
-  std::atomic<Nanos> rounds_done_{0};
+  ReplicationRounds rounds_{[this] { wake(); }};
 
  private:
   struct Peer {  // a connection that another replica has made
-    std::unique_ptr<ReplicaConnection> connection;
+    std::shared_ptr<ReplicaConnection> connection;
     bool has_said_hello = false;
+    bool is_told_of_copy = false;
   };
 
   Nanos now() const { return parts_.clock.now(); }
@@ -131,7 +137,10 @@ class Replicator::Impl {
   void lead();
   void send_to_backups();
   void look_at_own_disk();
+  void make_rounds();
   void show_marks();
+  void receive_copy();
+  void send_copy(std::uint64_t peer, const CopyRequest& request);
   void shrink_log();
   void append_block(const LogSender::Block& block);
 
@@ -159,15 +168,19 @@ class Replicator::Impl {
   std::unique_ptr<ReplicaConnector> connector_;
   bool is_connecting_ = false;
   Nanos connect_again_at_ = 0;
+  std::unique_ptr<EngineCopyReceiver> copy_receiver_;
 
   // Of a primary.
   std::map<std::uint64_t, Peer> peers_;
   std::uint64_t next_peer_ = 1;
+  std::unique_ptr<EngineCopySender> copy_sender_;
+  Nanos log_kept_until_ = 0;
   std::optional<Serving> serving_;
   std::unique_ptr<LogSender> sender_;
   std::atomic<std::uint64_t> wanted_wal_{0};
   std::atomic<std::uint64_t> wanted_sync_{0};
-  std::atomic<bool> is_round_wanted_{false};
+  std::uint64_t round_ = 0;  // under way; 0: none
+  Nanos round_began_at_ = 0;
   Marks shown_;
   Nanos tick_ = 0;
   Nanos next_tick_ = 0;
@@ -210,6 +223,8 @@ Status Replicator::Impl::stop() {
       timer_.cancel();
       listener_.reset();
       connector_.reset();
+      copy_receiver_.reset();
+      copy_sender_.reset();
       primary_.reset();
       peers_.clear();
     });
@@ -319,7 +334,10 @@ void Replicator::Impl::pump() {
 void Replicator::Impl::shrink_log() {
   const std::uint64_t on_disk =
       disk_ ? disk_->through().sync : std::min(shown_.sync, shown_.replicated);
-  log_.shrink(options_.queue_bytes, on_disk);
+  // What is behind a copy that is under way must still be there when the copy has arrived.
+  const bool is_copied = copy_sender_ != nullptr && !copy_sender_->progress().replica.empty();
+  const std::size_t factor = is_copied || now() < log_kept_until_ ? kFactorForCopies : 1;
+  log_.shrink(factor * options_.queue_bytes, on_disk);
 }
 
 void Replicator::Impl::publish_facts() {
@@ -331,6 +349,16 @@ void Replicator::Impl::publish_facts() {
   facts_.replicated =
       primary != nullptr ? primary->marks().replicated : membership_.backup().marks().replicated;
   facts_.etcd_unanswered_for = agent_.unanswered_for(now());
+  facts_.copied_bytes = facts_.copy_bytes = 0;
+  if (copy_receiver_ != nullptr) {
+    const auto progress = copy_receiver_->progress();
+    facts_.copied_bytes = progress.bytes;
+    facts_.copy_bytes = progress.total_bytes;
+  } else if (copy_sender_ != nullptr && !copy_sender_->progress().replica.empty()) {
+    const auto progress = copy_sender_->progress();
+    facts_.copied_bytes = progress.bytes;
+    facts_.copy_bytes = progress.total_bytes;
+  }
   facts_.lease_left = primary == nullptr ? 0 : std::max<Nanos>(primary->lease_until() - now(), 0);
   if (primary != nullptr) {
     state_.primary = me_.address;
@@ -353,7 +381,9 @@ void Replicator::Impl::follow() {
   const BackupDisk::Through through = disk_->through();
   backup.on_disk(through.wal, through.sync);
   if (primary_ == nullptr) {
-    if (member != nullptr && !is_connecting_ && now() >= connect_again_at_) connect();
+    if (member != nullptr && !is_connecting_ && copy_receiver_ == nullptr &&
+        now() >= connect_again_at_)
+      connect();
     return;
   }
   if (const auto answer = backup.answer(now())) primary_->send(encoded(*answer));
@@ -394,6 +424,7 @@ void Replicator::Impl::received_from_primary(std::vector<std::byte> bytes) {
   if (stopping_ || membership_.primary() != nullptr) return;
   const auto message = decode_replication(bytes);
   if (!message) return drop_primary(to_string(message.error()));
+  if (std::holds_alternative<CopyNeeded>(*message)) return receive_copy();
   const Entries* const entries = std::get_if<Entries>(&*message);
   if (entries == nullptr || (entries->block && !is_valid_block(*entries->block)))
     return drop_primary("it sent what a primary does not send");
@@ -402,7 +433,53 @@ void Replicator::Impl::received_from_primary(std::vector<std::byte> bytes) {
   pump();
 }
 
+// The database stays as it is. The copy is put in its place when this process has ended.
+void Replicator::Impl::receive_copy() {
+  const Member& member = *membership_.primary_member();
+  log_info(EventName("copying"),
+           "the log of {} does not lead to where this replica's ends: its database is copied",
+           field("primary", member.name));
+  primary_.reset();
+  connect_again_at_ = now() + kConnectAgainAfter;
+  copy_receiver_ = std::make_unique<EngineCopyReceiver>(
+      io_, options_.data_dir, replica_address(member.address), options_.secret,
+      CopyRequest{.replica = me_, .group = kept_group_, .term = membership_.backup().term()},
+      [this](const std::string& problem) {
+        copy_receiver_.reset();
+        if (!problem.empty()) {
+          log_warn(EventName("copy_failed"), "the primary's database was not copied: {}", problem);
+          connect_again_at_ = now() + kCopyAgainAfter;
+          return;
+        }
+        {
+          const MutexLock lock(mutex_);
+          state_.has_copy = true;
+        }
+        end("it has received a copy of the primary's database");
+      });
+}
+
 // ---- a primary
+
+void Replicator::Impl::send_copy(std::uint64_t number, const CopyRequest& request) {
+  const auto at = peers_.find(number);
+  if (request.group != kept_group_) return drop_peer(number, "it belongs to another group");
+  if (copy_sender_ == nullptr) {
+    copy_sender_ = std::make_unique<EngineCopySender>(
+        io_, options_.data_dir,
+        [this](const std::string& target) { return parts_.engine.checkpoint(target); },
+        [this](const std::string& replica, const std::string& problem) {
+          log_info(EventName("copy_sent"), "the copy of the database for {} is over{}{}",
+                   field("replica", replica), problem.empty() ? "" : ": ", problem);
+          log_kept_until_ = now() + kLogKeptAfterCopy;
+        });
+  }
+  log_info(EventName("copy_begins"), "replica {} gets a copy of the database",
+           field("replica", request.replica.name));
+  const std::shared_ptr<ReplicaConnection> connection = at->second.connection;
+  peers_.erase(at);  // its callbacks find nothing any more
+  copy_sender_->send(connection, request);
+}
 
 void Replicator::Impl::accept(std::unique_ptr<ReplicaConnection> connection) {
   const std::uint64_t number = next_peer_++;
@@ -444,6 +521,8 @@ void Replicator::Impl::received_from_backup(std::uint64_t number, std::vector<st
       case Primary::Admission::kDeposed:
         return drop_peer(number, "it has obeyed a later primary");
     }
+  } else if (const CopyRequest* const request = std::get_if<CopyRequest>(&*message)) {
+    return send_copy(number, *request);
   } else if (const Answer* const answer = std::get_if<Answer>(&*message)) {
     if (!primary->answered(number, *answer, now()))
       return drop_peer(number, "it sent what a backup does not send");
@@ -459,11 +538,10 @@ void Replicator::Impl::lead() {
   primary.propose_time(parts_.unix_ms() + kTimeAheadMs);
   primary.want({.wal = std::max(wanted_wal_.load(), primary.inherited()),
                 .sync = std::max(wanted_sync_.load(), primary.inherited())});
-  if (is_round_wanted_.exchange(false)) primary.begin_round();
   look_at_own_disk();
+  if (serving_) make_rounds();
   send_to_backups();
   latest_unix_ms_.store(primary.unix_ms());
-  rounds_done_.store(primary.heard_since());
   if (serving_) return show_marks();
   if (disk_ == nullptr || !membership_.acts(now()) || !primary.has_settled() ||
       disk_->through().wal < primary.inherited() || primary.marks().sync < primary.inherited())
@@ -491,17 +569,15 @@ void Replicator::Impl::look_at_own_disk() {
 
 void Replicator::Impl::send_to_backups() {
   Primary& primary = *membership_.primary();
-  std::vector<std::uint64_t> copies;
   for (auto& [number, peer] : peers_) {
     while (peer.has_said_hello && peer.connection->queued_bytes() < kMaxQueuedBytes) {
       const auto entries = primary.next(number, now());
       if (!entries) break;
       peer.connection->send(encoded(*entries));
     }
-    if (primary.needs_copy(number)) copies.push_back(number);
+    if (primary.needs_copy(number) && !std::exchange(peer.is_told_of_copy, true))
+      peer.connection->send(encoded(CopyNeeded{}));
   }
-  for (const std::uint64_t number : copies)
-    drop_peer(number, "it needs a copy of the database");
 }
 
 // REPL-3, REPL-4.
@@ -573,6 +649,21 @@ void Replicator::Impl::serve(Serving serving) {
   });
 }
 
+void Replicator::Impl::make_rounds() {
+  Primary& primary = *membership_.primary();
+  while (true) {
+    if (round_ == 0) {
+      if (!rounds_.is_wanted()) return;
+      round_ = rounds_.begin();
+      round_began_at_ = now();
+      primary.begin_round();
+    }
+    if (primary.heard_since() < round_began_at_) return;
+    rounds_.complete(std::exchange(round_, 0));
+    serving_->marks_changed();
+  }
+}
+
 void Replicator::Impl::request(Durability level, std::uint64_t sequence) {
   if (level == Durability::kMemory || !sender_) return;
   const std::uint64_t version = Version::of(sender_->term(), sequence).bits;
@@ -581,12 +672,6 @@ void Replicator::Impl::request(Durability level, std::uint64_t sequence) {
   while (before < version && !wanted.compare_exchange_weak(before, version)) {
   }
   if (before < version) wake();
-}
-
-Nanos Replicator::Impl::begin_round() {
-  const Nanos begin = now();
-  if (!is_round_wanted_.exchange(true)) wake();
-  return begin;
 }
 
 // ---- Replicator
@@ -633,11 +718,8 @@ std::uint64_t Replicator::latest_unix_ms() const {
 std::uint64_t Replicator::first_unix_ms() const {
   return impl_->first_unix_ms_.load(std::memory_order_relaxed);
 }
-Nanos Replicator::begin_round() {
-  return impl_->begin_round();
-}
-Nanos Replicator::rounds_done() const {
-  return impl_->rounds_done_.load(std::memory_order_acquire);
+ReplicationRounds& Replicator::rounds() {
+  return impl_->rounds_;
 }
 
 }  // namespace rkv::server

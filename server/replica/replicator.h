@@ -33,6 +33,7 @@
 #include "rkv/result.h"
 #include "server/group/configuration_store.h"
 #include "server/persistence/commit_log.h"
+#include "server/persistence/replication_rounds.h"
 #include "server/persistence/storage_engine.h"
 #include "server/replication/connection/group_secret.h"
 #include "server/replication/replication_times.h"
@@ -44,6 +45,7 @@ class Replicator {
   struct Options {
     std::string name;     // of this replica in its group
     std::string address;  // HOST:PORT for clients; replicas use the port above it
+    std::string data_dir;
     GroupSecret secret = GroupSecret::well_known();
     std::size_t queue_bytes = std::size_t{64} << 20;
     int sync_interval_ms = 1000;
@@ -75,6 +77,8 @@ class Replicator {
     std::uint32_t term = 0;  // of the primary
     std::string why;         // kEnded
     bool may_start_again = true;
+    // A copy of the primary's database was received: install_copy() is due before the next start.
+    bool has_copy = false;
   };
   // For statistics.
   struct Facts {
@@ -86,6 +90,8 @@ class Replicator {
     std::uint64_t last_version = 0;  // of its log
     std::uint64_t replicated = 0;    // its mark
     std::size_t log_bytes = 0;       // kept in memory
+    std::uint64_t copied_bytes = 0;  // of a copy of the database that is sent or received; 0: none
+    std::uint64_t copy_bytes = 0;    // of all of it; 0: not known yet
     Nanos etcd_unanswered_for = 0;
     Nanos lease_left = 0;
   };
@@ -119,10 +125,8 @@ class Replicator {
   std::uint64_t latest_unix_ms() const;
   // The time at which a primary began its term: no earlier one is shown.
   std::uint64_t first_unix_ms() const;
-  // A round with all in sync that begins now, and the latest round that is over: of one that began
-  // at or before that time, all have answered.
-  Nanos begin_round();
-  Nanos rounds_done() const;
+  // What answers of workers may await.
+  ReplicationRounds& rounds();
 
  private:
   class Impl;

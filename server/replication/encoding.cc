@@ -37,6 +37,7 @@ enum Kind : std::uint16_t {
   kCopyFile = 7,
   kCopyPiece = 8,
   kCopyEnd = 9,
+  kCopyNeeded = 10,
 };
 
 class Writer {
@@ -321,6 +322,10 @@ std::vector<std::byte> encode(const CopyRequest& request) {
   return writer.finish();
 }
 
+std::vector<std::byte> encode(const CopyNeeded&) {
+  return Writer(kCopyNeeded, 0).finish();
+}
+
 std::vector<std::byte> encode(const CopyWait&) {
   return Writer(kCopyWait, 0).finish();
 }
@@ -372,6 +377,7 @@ Result<std::size_t> replication_message_bytes(Bytes head) {
         return kReplicationHeadBytes + kAnswerBytes;
       case kCopyRequest:
         return kReplicationHeadBytes + kCopyRequestBytes + kMaxNameBytes + kMaxAddressBytes;
+      case kCopyNeeded:
       case kCopyWait:
         return kReplicationHeadBytes;
       case kCopyBegin:
@@ -405,6 +411,8 @@ Result<ReplicationMessage> decode_replication(Bytes message) {
       return decode_entries(reader);
     case kCopyRequest:
       return decode_copy_request(reader);
+    case kCopyNeeded:
+      return CopyNeeded{};
     case kCopyWait:
       return CopyWait{};  // its length is that of a head
     case kCopyBegin:

@@ -11,6 +11,7 @@
 //   Answer 48: number 8 | last: term 4, zero 4, version 8 | wal 8 | sync 8 | unix_ms 8
 //   CopyRequest 24, then the name and the address:
 //     group 8 | epoch 8 | term 4 | length of name 2, of address 2
+//   CopyNeeded 0
 //   CopyWait 0
 //   CopyBegin 16: files 8 | bytes 8
 //   CopyFile 8, then the name: bytes 8
@@ -45,8 +46,8 @@ inline constexpr std::size_t kMaxHelloBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxPieceBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxFileNameBytes = 64;
 
-using ReplicationMessage = std::variant<Hello, Entries, Answer, CopyRequest, CopyWait, CopyBegin,
-                                        CopyFile, CopyPiece, CopyEnd>;
+using ReplicationMessage = std::variant<Hello, Entries, Answer, CopyNeeded, CopyRequest, CopyWait,
+                                        CopyBegin, CopyFile, CopyPiece, CopyEnd>;
 
 // REQUIRES: names and addresses as GroupConfiguration has them, blocks of at most kMaxBlockBytes;
 // pieces and names of files within their limits.
@@ -54,6 +55,7 @@ using ReplicationMessage = std::variant<Hello, Entries, Answer, CopyRequest, Cop
 std::vector<std::byte> encode(const Hello& hello);
 std::vector<std::byte> encode(const Entries& entries);
 std::vector<std::byte> encode(const Answer& answer);
+std::vector<std::byte> encode(const CopyNeeded& needed);
 std::vector<std::byte> encode(const CopyRequest& request);
 std::vector<std::byte> encode(const CopyWait& wait);
 std::vector<std::byte> encode(const CopyBegin& begin);

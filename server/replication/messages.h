@@ -64,6 +64,10 @@ struct Answer {
   std::uint64_t unix_ms = 0;
 };
 
+// Answers a Hello: the primary's log does not lead to where the replica's ends. The replica needs a
+// copy of the database, for which it makes another connection.
+struct CopyNeeded {};
+
 // Asks for a copy of the primary's database.
 struct CopyRequest {
   Replica replica;  // who asks

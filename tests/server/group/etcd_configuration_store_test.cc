@@ -128,7 +128,7 @@ TEST_F(EtcdStore, EndsByTheDeadlineWithoutEtcd) {
   EXPECT_EQ(store.read(soon()).error().code, Code::kTimeout);
   const auto written = store.replace(0, first, soon());
   EXPECT_EQ(written.error().code, Code::kTimeout);
-  EXPECT_EQ(written.error().write, WriteOutcome::kMayHaveHappened);
+  EXPECT_EQ(written.error().write, WriteOutcome::kNotApplied) << "there was no connection";
   EXPECT_EQ(store.wait_for_other(0, soon()).error().code, Code::kTimeout);
 }
 

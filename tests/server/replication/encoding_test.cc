@@ -85,6 +85,7 @@ TEST(ReplicationEncoding, MessagesOfACopyComeBack) {
   EXPECT_EQ(request.replica.epoch, 9U);
   EXPECT_EQ(request.group, 7U);
   EXPECT_EQ(request.term, 4U);
+  there_and_back(CopyNeeded{});
   there_and_back(CopyWait{});
   const CopyBegin begin = there_and_back(CopyBegin{.files = 3, .bytes = 5});
   EXPECT_EQ(begin.files, 3U);

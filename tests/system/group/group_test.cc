@@ -188,6 +188,33 @@ TEST(Group, WhatWasWrittenSurvivesTheLossOfAll) {
   group.wait_for_in_sync(3);
 }
 
+// The log that leads to where it ends is in no memory any more.
+TEST(Group, AReplicaThatIsFarBehindGetsACopyOfTheDatabase) {
+  ReplicaGroup group(2);
+  group.start(0);
+  std::uint64_t acknowledged = 0;
+  {
+    Client client = group.client();
+    for (; acknowledged < 500; ++acknowledged)
+      ASSERT_TRUE(client.put(key_of(acknowledged), std::to_string(acknowledged)));
+  }
+  EXPECT_EQ(group.stop(0), 0);
+  group.start(0);
+  {
+    Client client = group.client();
+    for (; acknowledged < 600; ++acknowledged)
+      ASSERT_TRUE(client.put(key_of(acknowledged), std::to_string(acknowledged)));
+    group.start(1);
+    ASSERT_TRUE(group.process(1).wait_for_output("its database is copied", 60)) << group.logs();
+    group.wait_for_in_sync(2);
+    for (; acknowledged < 700; ++acknowledged)
+      ASSERT_TRUE(client.put(key_of(acknowledged), std::to_string(acknowledged)));
+  }
+  group.kill(0);
+  Client client = *group.connect(group.wait_for_primary(0));
+  expect_numbers(client, acknowledged);
+}
+
 TEST(Group, ADataDirectoryOfAGroupIsNotServedAlone) {
   ReplicaGroup group(1);
   group.start_all();
