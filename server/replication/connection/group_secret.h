@@ -1,4 +1,4 @@
-// The secret that the replicas of a group share: whoever knows it may be a replica.
+// The secret that the replicas of a group share: a process that knows it may be a replica.
 //
 // Thread safety: a value.
 #pragma once

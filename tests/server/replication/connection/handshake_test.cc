@@ -17,7 +17,7 @@ namespace {
 using asio::ip::tcp;
 using ::testing::HasSubstr;
 
-// A certificate for any name, and its key, made by whoever wants one.
+// A certificate for any name, and its key, as anybody can make them.
 void give_certificate(asio::ssl::context& context) {
   EVP_PKEY* const key = EVP_EC_gen("P-256");
   X509* const certificate = X509_new();
@@ -138,7 +138,7 @@ TEST_F(Handshakes, GarbageIsRefusedByTheListener) {
 TEST_F(Handshakes, GarbageIsRefusedByTheConnector) {
   tcp::acceptor acceptor(io_, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
   tcp::socket other(io_);
-  const std::string banner = "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2\r\n";
+  const std::string banner = "220 mail.example.org is ready\r\n";
   acceptor.async_accept(other, [&](const asio::error_code& error) {
     ASSERT_FALSE(error);
     asio::error_code ignored;

@@ -127,7 +127,7 @@ TEST(DatabaseFile, NamesOfRocksDbAreTaken) {
 TEST(DatabaseFile, PathsAndOtherNamesAreRefused) {
   for (const char* const name :
        {"", ".", "..", "../CURRENT", "/etc/passwd", "a/000012.sst", "000012.sst/", "../000012.sst",
-        "MANIFEST-", "MANIFEST-../1", "MANIFEST-1/2", ".sst", "LOCK", "LOG", "000012.sst.tmp",
+        "MANIFEST-", "MANIFEST-../1", "MANIFEST-000001/2", ".sst", "LOCK", "LOG", "000012.sst.tmp",
         "current", "CURRENT ", "0x12.log"})
     EXPECT_FALSE(is_database_file(name)) << name;
   EXPECT_FALSE(is_database_file(std::string_view("CURRENT\0", 8)));
