@@ -21,8 +21,8 @@ std::unexpected<Error> refused(const char* why, std::string* problem) {
   return fail(Code::kCorrupt, "the copy of a database is not one");
 }
 
-std::unexpected<Error> failed(const std::string& path, const char* call, int error,
-                              std::string* problem) {
+std::unexpected<Error> cannot_write(const std::string& path, const char* call, int error,
+                                    std::string* problem) {
   *problem = fmt::format("cannot write {}: {}: the copy needs as much space as the database has",
                          path, std::strerror(error));
   return fail_call(Code::kIo, call, error);
@@ -38,7 +38,7 @@ CopyWriter::~CopyWriter() {
 Status CopyWriter::start(std::string* problem) {
   RKV_RETURN_IF_ERROR(remove_copy(directory_, problem));
   const std::string copying = directory_ + kCopying;
-  if (mkdir(copying.c_str(), 0700) != 0) return failed(copying, "mkdir", errno, problem);
+  if (mkdir(copying.c_str(), 0700) != 0) return cannot_write(copying, "mkdir", errno, problem);
   has_begun_ = true;
   return {};
 }
@@ -80,7 +80,7 @@ Status CopyWriter::open_file(const CopyFile& file, std::string* problem) {
   digest_.file(file.name, file.bytes);
   path_ = fmt::format("{}{}/{}", directory_, kCopying, file.name);
   file_ = Descriptor(open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (file_.get() < 0) return failed(path_, "open", errno, problem);
+  if (file_.get() < 0) return cannot_write(path_, "open", errno, problem);
   return {};
 }
 
@@ -91,7 +91,7 @@ Status CopyWriter::write_piece(const CopyPiece& piece, std::string* problem) {
   while (!rest.empty()) {
     const ssize_t written = write(file_.get(), rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return failed(path_, "write", errno, problem);
+    if (written < 0) return cannot_write(path_, "write", errno, problem);
     rest = rest.subspan(static_cast<std::size_t>(written));
   }
   bytes_ += piece.bytes.size();
@@ -103,8 +103,9 @@ Status CopyWriter::write_piece(const CopyPiece& piece, std::string* problem) {
 Status CopyWriter::close_file(std::string* problem) {
   if (bytes_ != announced_) return refused("a file is shorter than it was announced", problem);
   if (file_.get() < 0) return {};
-  if (fsync(file_.get()) != 0) return failed(path_, "fsync", errno, problem);
-  if (const int error = file_.close(); error != 0) return failed(path_, "close", error, problem);
+  if (fsync(file_.get()) != 0) return cannot_write(path_, "fsync", errno, problem);
+  if (const int error = file_.close(); error != 0)
+    return cannot_write(path_, "close", error, problem);
   return {};
 }
 
@@ -117,10 +118,11 @@ Status CopyWriter::finish(const CopyEnd& end, std::string* problem) {
   const std::string copying = directory_ + kCopying;
   const std::string copied = directory_ + kCopied;
   if (const int error = sync_directory(copying); error != 0)
-    return failed(copying, "fsync", error, problem);
-  if (rename(copying.c_str(), copied.c_str()) != 0) return failed(copied, "rename", errno, problem);
+    return cannot_write(copying, "fsync", error, problem);
+  if (rename(copying.c_str(), copied.c_str()) != 0)
+    return cannot_write(copied, "rename", errno, problem);
   if (const int error = sync_directory(directory_); error != 0)
-    return failed(directory_, "fsync", error, problem);
+    return cannot_write(directory_, "fsync", error, problem);
   is_over_ = true;
   return {};
 }
