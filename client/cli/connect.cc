@@ -28,8 +28,8 @@ OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options) {
   std::string problem;
   auto cluster = Cluster::connect(map, options, &problem);
   const auto end = std::chrono::steady_clock::now() + options.timeout;
-  while (!cluster && cluster.error().code == Code::kBusy &&
-         std::chrono::steady_clock::now() < end) {
+  const auto is_later = [](Code code) { return code == Code::kBusy || code == Code::kNotPrimary; };
+  while (!cluster && is_later(cluster.error().code) && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kPause);
     cluster = Cluster::connect(map, options, &problem);
   }

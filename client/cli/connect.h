@@ -9,7 +9,8 @@
 
 namespace rkv::cli {
 
-// As Cluster::connect(). If there is only one server, and it is loading or has no free place, this
+// As Cluster::connect(). If there is only one server, and it is loading, has no free place, or its
+// group has no primary, this
 // waits for it up to options.timeout. Blocks up to twice that time. A list that names one process
 // twice is kUsage, any other failure kNoServer; the sentence includes the server's message.
 OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options);

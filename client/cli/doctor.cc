@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iterator>
 #include <span>
+#include <sstream>
 
 #include "client/cli/output.h"
 #include "rdma/choose.h"
@@ -60,8 +61,13 @@ bool goes_over_verbs(const MachineFacts& facts, const Asked& asked, const std::s
 }
 
 std::vector<std::string> addresses(const Globals& globals) {
-  if (!globals.servers) return {globals.client.server};
   std::vector<std::string> all;
+  if (!globals.servers) {  // one, or those of a group
+    std::istringstream list(globals.client.server);
+    for (std::string one; std::getline(list, one, ',');)
+      all.push_back(one);
+    return all;
+  }
   for (const ShardServer& server : globals.servers->servers())
     all.push_back(server.address);
   return all;

@@ -29,8 +29,8 @@ struct GlobalFlag {
   const char* help;
 };
 constexpr GlobalFlag kGlobalFlags[] = {
-    {"server", 0, true, "KVCLIENT_SERVER", "127.0.0.1:7471", "HOST:PORT",
-     "address of the kvserver"},
+    {"server", 0, true, "KVCLIENT_SERVER", "127.0.0.1:7471", "HOST:PORT,...",
+     "address of the kvserver, or those of a replicated group"},
     {"servers", 0, true, "KVCLIENT_SERVERS", "", "LIST",
      "servers of one store, comma-separated: [NAME=]HOST:PORT[*WEIGHT]"},
     {"servers-file", 0, true, "KVCLIENT_SERVERS_FILE", "", "FILE",

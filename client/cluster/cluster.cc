@@ -30,6 +30,7 @@ bool may_pass(const Error& error) {
       return !no_such_host;
     case Code::kTimeout:
     case Code::kDisconnected:
+    case Code::kNotPrimary:
     case Code::kBusy:
       return true;
     default:
@@ -153,7 +154,7 @@ Status Cluster::connect_one(const ShardMap& map, std::size_t index, std::unique_
   }
   Engine& engine = *client->engine_;
   if (engine.session.usable()) return {};
-  return engine.connector.connect_once(deadline);
+  return engine.connector.connect_without_wait(deadline);
 }
 
 // Gives each server an equal part of the time that is left. Servers that are down stay unconnected.

@@ -176,6 +176,13 @@ Status Connector::connect_once(const Deadline& deadline) {
   return status;
 }
 
+Status Connector::connect_without_wait(const Deadline& deadline) {
+  for (;;) {
+    const Status status = connect_once(deadline);
+    if (status || !at_once_ || deadline.passed()) return status;
+  }
+}
+
 void Connector::check_link() {
   if (!session_.link.alive()) return;
   const Nanos now = session_.clock.now();

@@ -46,7 +46,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
   Connector& connector = engine->connector;
   const Deadline deadline = connector.deadline({});
   const Status connected = options.repeat_connect ? connector.ensure_connected(deadline)
-                                                  : connector.connect_once(deadline);
+                                                  : connector.connect_without_wait(deadline);
   if (refusal != nullptr) *refusal = engine->session.refusal;
   if (!connected) return std::unexpected(connected.error());
   return engine;

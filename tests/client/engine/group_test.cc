@@ -1,6 +1,8 @@
 // A client of a server in a replicated group: what it believes, what it waits for, and where it
 // goes when it does not.
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -156,6 +158,35 @@ TEST_P(GroupTest, NothingOfAServerThatIsNotBelievedIsShown) {
   EXPECT_FALSE(client().incr("key"));
   EXPECT_EQ(server_.requests - server_.pings, writes) << "no write was sent";
   EXPECT_LE(server_.clock.now() - before, 5 * 1100 * kMs) << "ENG-3";
+}
+
+// Each is the first operation after the tick has stopped: nothing else has noticed it.
+TEST_P(GroupTest, EveryOperationIsCovered) {
+  store("key", "value");
+  const std::vector<std::string_view> keys = {"key", "key"};
+  const std::vector<KeyValue> items = {{.key = "key", .value = "v"}};
+  std::array<std::byte, 64> room{};
+  const std::vector<std::function<bool()>> operations = {
+      [&] { return client().get("key").has_value(); },
+      [&] { return client().get_into("key", room).has_value(); },
+      [&] { return client().multi_get(keys).front().has_value(); },
+      [&] { return client().put("key", "v").has_value(); },
+      [&] { return client().remove("key").has_value(); },
+      [&] { return client().multi_put(items).front().has_value(); },
+      [&] { return client().put_if_absent("key", "v").has_value(); },
+      [&] { return client().flush().has_value(); },
+  };
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    client_.reset();
+    server_.ticks = true;
+    ASSERT_TRUE(client().get("key")) << i;
+    EXPECT_TRUE(operations[i]()) << i;
+    server_.ticks = false;
+    server_.clock.advance(300 * kMs);
+    const int others = server_.requests - server_.pings;
+    EXPECT_FALSE(operations[i]()) << i;
+    EXPECT_EQ(server_.requests - server_.pings, others) << i;
+  }
 }
 
 TEST_P(GroupTest, AServerThatAnswersNoPingIsLeft) {
