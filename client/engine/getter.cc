@@ -203,8 +203,8 @@ Slot Getter::slot_in_cached_group(KeyHash hash) {
 }
 
 // REQUIRES, in a group: the server is believed (TRUST-1). READs the record. The answer is a live
-// record that verified, has this key, and was read inside this GET (GET-1). In any other case there
-// is no answer here, and the caller starts the state machine.
+// record that verified, has this key, and was read inside this GET (GET-1). Otherwise the
+// result is null, and the caller starts the state machine.
 template <bool kInGroup>
 [[gnu::always_inline]] inline const LiveRecord* Getter::read_place(Bytes key, const Place& at,
                                                                    Durability at_least,

@@ -23,7 +23,7 @@ class Servers {
 
   // Whether this names several servers of one group: "a:7471,b:7471".
   static bool is_list(std::string_view text) { return text.find(',') != std::string_view::npos; }
-  // kInvalidArgument: an entry of a list is no address, or is there twice.
+  // kInvalidArgument: an entry of a list is not an address, or is there twice.
   static Status check(std::string_view text);
   // REQUIRES: check() has succeeded.
   explicit Servers(std::string_view text);
@@ -31,8 +31,8 @@ class Servers {
   const std::string& current() const { return known_[current_].address; }
   bool are_several() const { return known_.size() > 1; }
 
-  // An attempt to connect to the present server has failed. `primary`: whom it has named as the
-  // primary, or empty. Moves on; returns whether that server may be tried at once.
+  // An attempt to connect to the present server has failed. `primary`: the server that it has named
+  // as the primary, or empty. Moves on; returns whether that server may be tried at once.
   bool failed(std::string_view why, std::string_view primary);
   // The present server is not believed any more. Moves on.
   void distrusted();

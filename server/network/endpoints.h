@@ -36,7 +36,8 @@ class Endpoints {
   Endpoints& operator=(const Endpoints&) = delete;
 
   // Listens on every network, all under one port. From here on clients are refused as "loading". If
-  // a second network beside verbs cannot listen, it is left out and logged.
+  // a second network beside verbs cannot listen, it is left out and logged. `clock`: that of the
+  // workers, since clients compare the times in accepts and answers.
   Status listen(const std::string& address, const Clock& clock);
   // Allocates hint words for the clients of each network and adds them to the store.
   Status create_hints(Store& store);

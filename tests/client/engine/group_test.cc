@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/engine/group_watch.h"
+#include "rkv/cluster.h"
 #include "tests/client/client_fixture.h"
 
 namespace rkv {
@@ -262,6 +263,31 @@ TEST_P(GroupTest, AWriteWhoseAnswerWasLostIsNotMadeTwice) {
   EXPECT_EQ(put.error().write, WriteOutcome::kMayHaveHappened);
   EXPECT_EQ(server_.requests - server_.pings, requests + 1);
   ASSERT_TRUE(client().put("key", "value")) << "the next one is made";
+}
+
+TEST_P(GroupTest, AClusterOfOneGroupFollowsItsPrimary) {
+  store("key", "value");
+  options_.timeout = std::chrono::milliseconds(1000);
+  server_.refuse = [](const std::string& address) -> std::optional<ConnectReject> {
+    if (address == "b:2") return std::nullopt;
+    return ConnectReject{.code = Code::kNotPrimary, .text = "a backup"};
+  };
+  auto cluster = Cluster::connect(*ShardMap::parse("a:1"), options_,
+                                  std::make_shared<AnsweringTransport>(server_), &server_.clock);
+  ASSERT_TRUE(cluster) << to_string(cluster.error());
+  EXPECT_EQ(server_.called, (std::vector<std::string>{"a:1", "b:2"}));
+  const std::vector<std::string_view> keys = {"key", "key"};
+  EXPECT_TRUE(cluster->multi_get(keys).front());
+  server_.ticks = false;
+  server_.clock.advance(300 * kMs);
+  EXPECT_FALSE(cluster->multi_get(keys).front());
+  // A map of several servers has its own addresses.
+  server_.ticks = true;
+  server_.refuse = nullptr;
+  server_.called.clear();
+  (void)Cluster::connect(*ShardMap::parse("x:1,y:2"), options_,
+                         std::make_shared<AnsweringTransport>(server_), &server_.clock);
+  EXPECT_EQ(server_.called.front(), "x:1");
 }
 
 TEST_P(GroupTest, ListsThatAreNoAddressesAreRefused) {

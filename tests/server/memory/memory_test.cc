@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "server/memory/memory_sizes.h"
 #include "tests/server/store/store_fixture.h"
@@ -237,6 +240,27 @@ TEST(StoreMemory, EachRootHasTheGroupLine) {
     EXPECT_EQ(line_of(root).tick, 123'456'789'012U);
     EXPECT_EQ(line_of(root).replicated, Version::of(3, 9));
   }
+}
+
+TEST(StoreMemory, AGroupLineThatVerifiesIsOfOneTime) {
+  const auto memory = testing::make_plain_memory(small_memory());
+  std::atomic<bool> over = false;
+  std::thread replicator([&] {
+    for (Nanos now = 1; !over; ++now)
+      memory->set_group_line(now, Version{static_cast<std::uint64_t>(now)});
+  });
+  std::vector<std::byte> root(kRootPageBytes);
+  for (std::uint64_t last = 0, whole = 0; whole < 2000;) {
+    copy_from_shared(root, memory->root().bytes().data());
+    const auto line = open_line<GroupLine>(root, kTestEpoch, kGroupLineOffset);
+    if (!line) continue;
+    ++whole;
+    EXPECT_EQ(line->replicated.bits, line->tick);
+    EXPECT_GE(line->tick, last);
+    last = line->tick;
+  }
+  over = true;
+  replicator.join();
 }
 
 TEST(StoreMemoryDeath, PlacesAreChecked) {
