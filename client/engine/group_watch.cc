@@ -22,6 +22,28 @@ Status GroupWatch::ping(const ClockReading& asked, const Deadline& deadline) {
   return {};
 }
 
+// What is in flight is at most a ping, so other events are answers that came late.
+void GroupWatch::take_answer() {
+  for (const Event& event : session_.link.poll()) {
+    if (event.kind == Event::Kind::kReply) session_.link.release(event.buffer);
+  }
+  if (const auto server_us = session_.link.take_ping_answer()) {
+    session_.trust.note_ping(asked_, *server_us, session_.group_clock->read());
+  }
+}
+
+Status GroupWatch::compare_clocks(const Deadline& deadline) {
+  take_answer();
+  const ClockReading now = session_.group_clock->read();
+  if (!session_.trust.wants_ping(now)) return {};
+  if (!session_.trust.knows_clock()) return ping(now, deadline);
+  if (session_.link.pings_in_background()) return {};
+  if (!session_.link.ping_in_background()) return ping(now, deadline);
+  ++session_.stats.two_sided_requests;
+  asked_ = now;
+  return {};
+}
+
 // A line that was being written is READ again by the caller.
 Status GroupWatch::look(const Deadline& deadline) {
   const auto line = session_.loader.look_at_group_line(deadline);
@@ -46,8 +68,7 @@ Status GroupWatch::believe(const Deadline& deadline) {
   const Deadline end(session_.clock, std::min(deadline.at(), session_.clock.now() + kPatience));
   Backoff pauses(kFirstPause, kLongestPause, static_cast<std::uint64_t>(began));
   while (!session_.trust.believes(began)) {
-    const ClockReading now = session_.group_clock->read();
-    if (session_.trust.wants_ping(now) && !ping(now, end)) return give_up(deadline);
+    if (!compare_clocks(end)) return give_up(deadline);
     if (!look(end)) return give_up(deadline);
     if (session_.trust.believes(began)) break;
     const Nanos again = session_.clock.now() + pauses.next();

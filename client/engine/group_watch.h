@@ -1,5 +1,6 @@
-// Keeps the trust in the primary of a group: READs its group line and pings it, when that is
-// needed.
+// Keeps the trust in the primary of a group: READs its group line and pings it, when needed. Only
+// the first ping of a connection is waited for: a difference of the clocks is worth some seconds,
+// and a primary that is about to lose a backup answers no ping for nearly a second.
 //
 // Thread safety: none. Blocks; nothing else may be in flight.
 #pragma once
@@ -24,11 +25,14 @@ class GroupWatch {
   Status await_replicated(Version version, const Deadline& deadline);
 
  private:
+  Status compare_clocks(const Deadline& deadline);
+  void take_answer();
   Status ping(const ClockReading& asked, const Deadline& deadline);
   Status look(const Deadline& deadline);
   Status give_up(const Deadline& deadline);
 
   Session& session_;
+  ClockReading asked_{};  // before the ping that is under way in the background
 };
 
 }  // namespace rkv::client

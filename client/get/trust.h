@@ -85,6 +85,7 @@ class Trust {
   // Whether this version cannot be taken back by a fail-over, as far as known.
   bool is_replicated(Version version) const { return version <= replicated_; }
   Version replicated() const { return replicated_; }
+  bool knows_clock() const { return knows_clock_; }
   bool wants_ping(const ClockReading& now) const {
     return !knows_clock_ || now.rate - pinged_at_ > kPingEvery;
   }

@@ -174,6 +174,8 @@ Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
 
 void Link::close() {
   alive_ = false;
+  pings_ = false;
+  ping_answer_.reset();
   if (connection_ != nullptr) {
     connection_->abort();
     const auto deadline = Deadline::after_ms(*clock_, kDrainMs);
@@ -255,6 +257,12 @@ bool Link::receive(const rdma::Completion& completion, Event& event) {
     return false;
   }
   server_time_.note(response->server_us);
+  if (*tag == kBackgroundTag) {
+    pings_ = false;
+    if (response->code == 0) ping_answer_ = response->server_us;
+    release(completion.receive_buffer);
+    return false;
+  }
   event = {.kind = Event::Kind::kReply,
            .context = *tag,
            .response = *response,
@@ -402,6 +410,16 @@ Status Link::send_when_possible(const Request& request, const Deadline& deadline
     if (deadline.passed()) return fail(Code::kTimeout, kLate);
     wait(deadline);
   }
+}
+
+bool Link::ping_in_background() {
+  if (!alive_ || pings_ || requests_.credits() < 2) return false;
+  const auto operation = requests_.begin({.opcode = Opcode::kPing}, kBackgroundTag);
+  if (!operation) return false;
+  const auto taken = post({&*operation, 1});
+  pings_ = taken && *taken == 1;
+  if (!pings_) requests_.cancel(*operation);
+  return pings_;
 }
 
 Result<Reply> Link::call(const Request& request, const Deadline& deadline) {

@@ -148,7 +148,17 @@ class Link {
   // Blocks until the given time.
   void sleep_until(Nanos at);
 
-  // ---- blocking use; nothing else may be in flight.
+  // ---- a ping beside other operations, for which nobody waits; one at a time.
+
+  // False: there is no room for it, it leaves other requests no room, or one is under way.
+  bool ping_in_background();
+  bool pings_in_background() const { return pings_; }
+  // The server's time in the answer, once it has come.
+  std::optional<std::uint64_t> take_ping_answer() {
+    return std::exchange(ping_answer_, std::nullopt);
+  }
+
+  // ---- blocking use; nothing else may be in flight, apart from a ping in the background.
 
   // Converts a READ of a GET into an operation.
   static rdma::Operation operation_of(const ReadRequest& read, std::uint32_t local_key,
@@ -179,6 +189,8 @@ class Link {
   Result<Reply> call(const Request& request, const Deadline& deadline);
 
  private:
+  // The tag of the ping in the background; callers use smaller ones.
+  static constexpr std::uint64_t kBackgroundTag = std::uint64_t{1} << 62;
   // A GET has at most two READs in flight.
   std::uint32_t operations() const {
     return 2 * options_.reads_in_flight + options_.requests_in_flight + 8;
@@ -215,6 +227,8 @@ class Link {
   bool drained_ = true;
   bool read_refused_ = false;
   bool made_room_ = false;
+  bool pings_ = false;  // a ping in the background is under way
+  std::optional<std::uint64_t> ping_answer_;
   ConnectAccept accept_;
   ServerTime server_time_;
   std::string refusal_;

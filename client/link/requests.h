@@ -40,6 +40,7 @@ class Requests {
 
   std::size_t in_flight() const { return unanswered_; }
   bool has_credit() const { return unanswered_ < credits_; }
+  std::size_t credits() const { return credits_; }
 
   // Takes a slot, encodes the request with its sequence number, and returns the operation to post.
   // Empty: there is no credit, free slot or large buffer; poll, then try again. The bytes of key

@@ -196,6 +196,11 @@ TEST_P(GroupTest, AServerThatAnswersNoPingIsLeft) {
   server_.before_connect = [this] { server_.answers_pings = true; };
   server_.answers_pings = false;
   server_.clock.advance(2100 * kMs);
+  const Nanos before = server_.clock.now();
+  EXPECT_TRUE(client().get("key")) << "what is known of its clock is worth 12 s";
+  EXPECT_EQ(server_.clock.now(), before) << "the call waited for the ping";
+  EXPECT_EQ(server_.called.back(), "a:1");
+  server_.clock.advance(70'000 * kMs);  // by now it may have drifted by more than a second
   const auto got = client().get("key", {.timeout = std::chrono::milliseconds(5000)});
   ASSERT_TRUE(got) << to_string(got.error());
   EXPECT_EQ(server_.called.back(), "b:2");
