@@ -12,6 +12,7 @@
 #include <span>
 
 #include "rdma/core/device/managed_context.h"
+#include "rdma/core/device/reserved_key.h"
 #include "rkv/rdma/error.h"
 #include "rkv/rdma/gid_choice.h"
 #include "rkv/rdma/supervisor.h"
@@ -47,7 +48,8 @@ Result<std::shared_ptr<ibv_context>> open_context(ibv_device* device) {
   errno = 0;
   RKV_ASSIGN_OR_RETURN(ibv_context * raw, from_null("ibv_open_device", ibv_open_device(device)));
   make_nonblocking(raw->async_fd);
-  return std::shared_ptr<ibv_context>(raw, [](ibv_context* context) {
+  return std::shared_ptr<ibv_context>(raw, [key = detail::reserve_key(raw)](auto* context) mutable {
+    key.reset();
     report_teardown(from_minus_one("ibv_close_device", ibv_close_device(context)));
   });
 }

@@ -8,14 +8,20 @@
 #include <utility>
 
 #include "common/mutex.h"
+#include "rdma/core/device/reserved_key.h"
 
 namespace rkv::rdma::detail {
 namespace {
 
+struct HeldContext {
+  std::weak_ptr<ibv_context> context;
+  std::weak_ptr<ibv_cq> key;  // reserve_key()
+};
+
 // The contexts that Devices hold now, so that another Device of a context costs no system call.
 struct HeldContexts {
   Mutex mutex;
-  std::map<ibv_context*, std::weak_ptr<ibv_context>> all RKV_GUARDED_BY(mutex);
+  std::map<ibv_context*, HeldContext> all RKV_GUARDED_BY(mutex);
 };
 
 // Never destroyed: handles may outlive main().
@@ -46,10 +52,14 @@ std::shared_ptr<ibv_context> hold(HeldContexts& held, ibv_context** list, std::s
   }
   // The deleter takes no lock of this file, since the map holds only weak references.
   // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): rdma_free_devices() has freed `others`
-  std::shared_ptr<ibv_context> out(list[0],
-                                   [list](ibv_context* /*context*/) { rdma_free_devices(list); });
-  std::erase_if(held.all, [](const auto& entry) { return entry.second.expired(); });
-  held.all[out.get()] = out;
+  std::erase_if(held.all, [](const auto& entry) { return entry.second.context.expired(); });
+  std::shared_ptr<ibv_cq> key = held.all[list[0]].key.lock();
+  if (key == nullptr) key = reserve_key(list[0]);
+  std::shared_ptr<ibv_context> out(list[0], [list, key](ibv_context* /*context*/) mutable {
+    key.reset();
+    rdma_free_devices(list);
+  });
+  held.all[out.get()] = {.context = out, .key = key};
   return out;
 }
 
@@ -66,7 +76,7 @@ std::shared_ptr<ibv_context> hold_context_of(ibv_context* context, std::shared_p
   const MutexLock lock(held.mutex);
   const auto found = held.all.find(context);
   if (found != held.all.end()) {
-    if (auto known = found->second.lock()) return known;
+    if (auto known = found->second.context.lock()) return known;
   }
   ibv_context** const list = rdma_get_devices(nullptr);
   if (list != nullptr) {

@@ -55,6 +55,20 @@ TEST(Devices, TheGidTableNamesTypeAndInterface) {
   }
 }
 
+// Each is mapped at pages of its own, of which none is special.
+TEST(Devices, HaveRoomForManyQueues) {
+  constexpr std::size_t kMany = 400;
+  for (const Device& device :
+       {need(Device::open_first_active()), need(Device::of_connection_manager())}) {
+    std::vector<CompletionQueue> queues;
+    while (queues.size() < kMany) {
+      auto queue = CompletionQueue::create(device, {.entries = 16});
+      ASSERT_TRUE(queue) << to_string(queue.error()) << ", number " << queues.size();
+      queues.push_back(std::move(*queue));
+    }
+  }
+}
+
 TEST(Memory, EveryBackingIsZeroedPageAlignedAndUsable) {
   const auto pd = need(ProtectionDomain::allocate(need(Device::open_first_active())));
   for (const auto backing : {MemoryRegion::Backing::kHeap, MemoryRegion::Backing::kPages,
