@@ -154,7 +154,7 @@ class Neighbour : public ::testing::Test {
     for (int round = 0; round < kMostRounds && (round == 0 || median > 2); ++round) {
       for (std::size_t left = is_slow() ? 9 : 61; left > 0; --left) {
         const auto stretch = measure();
-        ASSERT_TRUE(stretch) << "the neighbour got no answer";
+        ASSERT_TRUE(stretch) << "the neighbour got no answer\n" << beset_.server.process().output();
         ratios.push_back(static_cast<double>(stretch->beset) / static_cast<double>(stretch->quiet));
       }
       std::ranges::sort(ratios);
