@@ -131,6 +131,31 @@ TEST_P(TransportContract, ARejectionCarriesItsReason) {
   EXPECT_EQ(as_text(Bytes(rejection.reason).first(10)), "full house");
 }
 
+// What the device has left of the one does not reach the other, though it may give both one number.
+TEST_P(TransportContract, AConnectionFollowsARejectedOneOnItsQueue) {
+  const auto listener = need(harness_->server().listen(harness_->listen_address()));
+  End client(*harness_, harness_->client());
+  End server(*harness_, harness_->server());
+  harness_->run_both([&] { need(listener->next(server.soon()))->reject(as_bytes("prove it")); },
+                     [&] {
+                       const auto made = harness_->client().connect(
+                           *client.queue, {}, harness_->connect_address(listener->port()), {},
+                           client.soon(), nullptr);
+                       ASSERT_FALSE(made);
+                       EXPECT_EQ(made.error().code, Code::kRejected);
+                     });
+  // The queue is not polled meanwhile.
+  const auto [active, passive] = join(*harness_, *listener, client, server, {});
+  ASSERT_TRUE(active != nullptr && passive != nullptr);
+  const Operation read = Operation::read(client.piece(0, 8), client.region->local_key(),
+                                         server.region->address(), server.region->remote_key(), 7);
+  for (std::size_t done = 0; done < 3; ++done) {
+    ASSERT_EQ(need(active->post({&read, 1})), 1U);
+    ASSERT_TRUE(client.until_seen(done + 1)) << "its completion is lost, number " << done;
+    EXPECT_TRUE(client.seen[done].ok());
+  }
+}
+
 // A client and a server that prove something to each other include this in it.
 TEST_P(TransportContract, BothSidesNameTheServersAddressAlike) {
   std::string called;

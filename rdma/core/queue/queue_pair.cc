@@ -169,7 +169,7 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
         Code::kInvalidArgument,
         "domain, completion queues and shared receive queue must belong to one opened device");
   }
-  auto state = std::make_unique<detail::QueuePairState>(pd.device());
+  auto state = std::make_shared<detail::QueuePairState>(pd.device());
   state->domain = pd.shared();
   state->sends = sends.shared();
   state->receives = receives.shared();
@@ -361,6 +361,9 @@ const Device& QueuePairBase::device() const {
 }
 ibv_qp* QueuePairBase::raw() const {
   return live().queue;
+}
+std::shared_ptr<ibv_qp> QueuePairBase::share() const {
+  return {state_, live().queue};
 }
 const detail::QueuePairState& QueuePairBase::live() const {
   RKV_CHECK(state_ != nullptr, "the queue pair was moved away");

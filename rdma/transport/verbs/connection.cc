@@ -77,6 +77,7 @@ VerbsConnection::VerbsConnection(VerbsQueue& queue, CompletionReserve::Reservati
       room_(std::move(room)),
       grant_(options.grant),
       unconnected_(std::move(qp)),
+      pair_(unconnected_->share()),
       number_(unconnected_->number()),
       handle_(std::make_shared<Handle>()),
       limits_{.reads_in_flight = 1,
@@ -107,6 +108,7 @@ void VerbsConnection::adopt(CmConnection link, std::string peer) {
   probes_ = probes_ && link.depths.initiator != 0;
   peer_ = std::move(peer);
   link_.emplace(std::move(link));
+  pair_.reset();
   alive_.store(true, std::memory_order_relaxed);
   queue_->attach(*this);
 }
@@ -115,7 +117,7 @@ VerbsConnection::~VerbsConnection() {
   // Never connected: only the device's stray receives may name the number.
   if (!link_) {
     unconnected_.reset();
-    queue_->forget(number_);
+    queue_->forget(std::move(pair_));
     return;
   }
   queue_->process_control_events();
@@ -127,7 +129,7 @@ VerbsConnection::~VerbsConnection() {
               queue_->drain(number_, marker_, Deadline::after_ms(clock, kDrainPatienceMs));
   }
   if (flushed && !queue_->is_broken()) {
-    queue_->retire(std::move(link_->qp));
+    queue_->retire(link_->qp.share());
     // Ends the id at once: this aborts a handshake in progress.
     link_.reset();
     return;

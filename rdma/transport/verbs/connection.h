@@ -102,6 +102,7 @@ class VerbsConnection final : public Connection {
   CompletionReserve::Reservation room_;  // returned when the queue has forgotten the connection
   Access grant_;
   std::optional<PreparedQueuePair<>> unconnected_;
+  std::shared_ptr<ibv_qp> pair_;  // until the connection joins its queue
   std::optional<CmConnection> link_;
   std::string peer_;
   std::uint32_t number_;  // of the queue pair

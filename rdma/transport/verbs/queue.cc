@@ -99,15 +99,20 @@ VerbsQueue::~VerbsQueue() {
 void VerbsQueue::attach(VerbsConnection& connection) {
   {
     const MutexLock lock(mutex_);
-    arrivals_.push_back({connection.number(), &connection});
+    arrivals_.push_back({connection.number(), &connection, nullptr});
   }
   wake_for_control();
 }
 
-void VerbsQueue::forget(std::uint32_t qp_num) {
+void VerbsQueue::forget(std::shared_ptr<ibv_qp> pair) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  report_teardown(
+      from_errno("ibv_modify_qp", ibv_modify_qp(pair.get(), &attributes, IBV_QP_STATE)));
+  const std::uint32_t qp_num = pair->qp_num;
   {
     const MutexLock lock(mutex_);
-    arrivals_.push_back({qp_num, nullptr});
+    arrivals_.push_back({qp_num, nullptr, std::move(pair)});
   }
   wake_for_control();
 }
@@ -272,8 +277,8 @@ void VerbsQueue::process_control_events() {
     failed.swap(failed_pairs_);
   }
   for (const Arrival& arrival : arrivals) {
-    if (arrival.connection == nullptr) detach(arrival.qp_num);
     admit(arrival);
+    if (arrival.connection == nullptr) retire(arrival.forgotten);
   }
   for (const auto& [number, connection] : connections_) {
     const bool failed_pair =
@@ -433,17 +438,17 @@ bool VerbsQueue::drain(std::uint32_t qp_num, std::uint64_t marker, const Deadlin
   }
 }
 
-void VerbsQueue::retire(QueuePair pair) {
-  const std::uint32_t qp_num = pair.number();
+void VerbsQueue::retire(std::shared_ptr<ibv_qp> pair) {
+  const std::uint32_t qp_num = pair->qp_num;
   forget_connection(qp_num);
   take_back(qp_num);
   retired_.push_back({.pair = std::move(pair), .until = SteadyClock().now() + kRetirement});
-  bury(false);
+  bury(broken_);
 }
 
 bool VerbsQueue::is_retired(std::uint32_t qp_num) const {
   return std::ranges::any_of(retired_,
-                             [&](const Retired& one) { return one.pair.number() == qp_num; });
+                             [&](const Retired& one) { return one.pair->qp_num == qp_num; });
 }
 
 // Destroys the queue pairs that have been retired for long enough, or all of them.
@@ -453,13 +458,13 @@ void VerbsQueue::bury(bool all) {
   const Nanos now = SteadyClock().now();
   while (!retired_.empty() &&
          (all || retired_.size() > kMostRetired || retired_.front().until <= now)) {
-    const std::uint32_t qp_num = retired_.front().pair.number();
+    const std::uint32_t qp_num = retired_.front().pair->qp_num;
     // Poll the flushed work and remove it while the number still belongs to this queue pair.
     while (refill() != 0) {
     }
     take_back(qp_num);
+    // From here on another thread may create a queue pair with the same number.
     retired_.pop_front();
-    detach(qp_num);
   }
 }
 

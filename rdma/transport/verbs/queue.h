@@ -9,7 +9,8 @@
 //     marker are reserved in the queue, and the receives before all connections. A reservation is
 //     returned only when the connection has been drained.
 //  3. A completion is matched to its connection by queue-pair number. The device reuses numbers, so
-//     a dying connection removes its completions from `ready_` before it gives up the number.
+//     a dying connection removes its completions from `ready_` before it gives up the number. So
+//     does one that failed during set-up: its queue pair lives until the queue has forgotten it.
 //  4. A receive with an unknown number belongs to a connection that another thread is about to
 //     attach(). The receive waits in `strays_`; it is neither lost nor given to another connection.
 //  5. A receive buffer is with the device, or held by the user (`held_`), or its completion is
@@ -69,7 +70,7 @@ class VerbsQueue final : public Queue {
   // Adds a complete connection; its stray receives are delivered from now on. Any thread.
   void attach(VerbsConnection& connection);
   // Forgets a connection that failed during set-up: its strays are returned. Any thread.
-  void forget(std::uint32_t qp_num);
+  void forget(std::shared_ptr<ibv_qp> pair);
   // Makes the queue's thread check for dead connections. Any thread.
   void wake_for_control();
   // Reports that the device failed a queue pair, which may not belong to this queue. Any thread.
@@ -83,7 +84,7 @@ class VerbsQueue final : public Queue {
   bool drain(std::uint32_t qp_num, std::uint64_t marker, const Deadline& deadline);
   // Removes a connection. Its queue pair, in the error state and drained of sends, is destroyed
   // later (5).
-  void retire(QueuePair pair);
+  void retire(std::shared_ptr<ibv_qp> pair);
   // Drops all state of `qp_num`, whose queue pair is destroyed.
   void detach(std::uint32_t qp_num);
   // Called if a connection could not post its marker: reports its end when the completion queue is
@@ -99,6 +100,7 @@ class VerbsQueue final : public Queue {
   struct Arrival {
     std::uint32_t qp_num;
     VerbsConnection* connection;  // nullptr: forget() was called
+    std::shared_ptr<ibv_qp> forgotten;
   };
 
   VerbsQueue(std::shared_ptr<const Shared> shared, const QueueOptions& options,
@@ -163,7 +165,7 @@ class VerbsQueue final : public Queue {
   std::vector<const void*> failed_pairs_ RKV_GUARDED_BY(mutex_);
 
   struct Retired {
-    QueuePair pair;
+    std::shared_ptr<ibv_qp> pair;
     Nanos until;
   };
   // Oldest first; destroyed before everything that its queue pairs use.

@@ -135,6 +135,8 @@ class RKV_EXPORT QueuePairBase {
   bool has_shared_receive_queue() const;
   const Device& device() const;
   ibv_qp* raw() const;
+  // Keeps the queue pair, and so its number, beyond this object. Any thread may end it.
+  std::shared_ptr<ibv_qp> share() const;
 
  protected:
   QueuePairBase() noexcept;
@@ -161,7 +163,7 @@ class RKV_EXPORT QueuePairBase {
   Status send_pieces_to(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message,
                         ibv_ah* receiver, std::uint32_t qp_num, std::uint32_t qkey);
 
-  std::unique_ptr<detail::QueuePairState> state_;
+  std::shared_ptr<detail::QueuePairState> state_;
   ibv_qp_ex* extended_ = nullptr;
   std::uint32_t inline_bytes_ = 0;
   std::uint32_t max_datagram_bytes_ = 0;  // UD, active
