@@ -209,11 +209,13 @@ int serve(const Options& options, const std::vector<std::string>& arguments, boo
     std::_Exit(rkv::server::kExitOther);
   });
   const auto failure = server.stop();
+  if (failure) (void)tell(*failure);
   if (ended) {
-    if (ended->may_start_again) *starts_again = true;
+    // A copy that could not be put in place would be fetched again and again.
+    *starts_again = ended->may_start_again && !(failure && ended->has_copy);
     return ended->failure.exit_code;
   }
-  return failure ? tell(*failure) : int{rkv::server::kExitClean};
+  return failure ? failure->exit_code : rkv::server::kExitClean;
 }
 
 // Runs this program again in the same process, with the same arguments. Returns if that fails.

@@ -117,8 +117,9 @@ std::optional<Failure> Server::start_parts() {
 std::optional<Failure> Server::check_threads() const {
   constexpr unsigned kBesideWorkers = 24;  // README.md lists them
   constexpr std::size_t kOfDatabase = std::size_t{64} << 20;
-  const unsigned count =
-      kBesideWorkers + 2 * std::min(options_.threads, options_.max_clients);  // two transports
+  const unsigned of_group = options_.is_in_group() ? 16 : 0;  // gRPC's and the replicator's
+  const unsigned count = of_group + kBesideWorkers +
+                         2 * std::min(options_.threads, options_.max_clients);  // two transports
   if (const Status tried = try_threads(count, kOfDatabase); !tried) {
     return environment_failure(fmt::format("cannot start {} threads", count), tried.error());
   }
@@ -425,7 +426,9 @@ std::optional<Failure> Server::create_store() {
     return environment_failure("cannot allocate the root of another network", made.error());
   }
   wall_.emplace(WallClock::look(clock_));
-  store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_, wall_->unix_ms_at_0());
+  const std::uint64_t at_0 = wall_->unix_ms_at_0();
+  store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_,
+                                   replicator_ ? group_unix_ms_at_0(at_0) : at_0);
   // If the wall clock is ahead, records that expired since the last start may only seem expired. So
   // they are hidden, and removed only if the next start finds them expired too.
   if (engine_)

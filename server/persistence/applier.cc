@@ -125,9 +125,11 @@ bool Applier::take(std::uint64_t through) {
     return batch_.bytes() >= options_.batch_bytes || batch_.added() >= options_.batch_records;
   };
   CommitLog::Entry entry;
-  while (!at_limit()) {
+  Version newest;
+  while (!at_limit() || (through == 0 && !storage_.may_end(newest))) {
     if (!log_.consume(&entry)) return false;
     batch_.add(entry);
+    newest = entry.record.version;
   }
   return true;
 }

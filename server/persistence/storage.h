@@ -21,6 +21,8 @@ class Storage {
   // The batch holds every write up to this version that no later one replaces. For a storage that
   // keeps how far it has come. Call it before write_batch(), after the writes were added.
   virtual void set_through(Version /*newest*/) {}
+  // Whether a batch may end behind this version. Asked when a batch has reached its limits.
+  virtual bool may_end(Version /*newest*/) { return true; }
   // Hands the batch to the operating system through the write-ahead log, then empties the batch.
   // After an error the batch is unchanged and may be written again; whether it is on disk is
   // unknown.

@@ -14,6 +14,7 @@ BackupDisk::BackupDisk(ReplicaStorage& storage, const Clock& clock,
                        const ApplierOptions& options, std::function<void()> changed)
     : storage_(storage),
       queue_(std::move(queue)),
+      reader_(*queue_),
       applier_(*queue_, storage, clock, options, std::move(changed)),
       fed_(at),
       through_{.wal = at.version, .sync = at.version} {
@@ -29,8 +30,11 @@ void BackupDisk::feed(const ReplicaLog& log, std::uint64_t mark) {
   while (fed_ != log.last()) {
     const EntryBlock* const block = log.after(fed_);
     if (block == nullptr || block->last.version > mark) break;
-    if (fed_bytes_ == 0) storage_.note_block(block->last);
+    storage_.note_block(block->last);
     if (!feed_block(*block)) break;
+    for (CommitLog::Entry entry; reader_.next(&entry);) {
+    }
+    queue_->set_replicated_mark(reader_.position());
     fed_ = block->last;
     fed_bytes_ = 0;
     ends_.push_back({.sequence = queue_->last_begun(), .version = fed_.version});

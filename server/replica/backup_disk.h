@@ -20,6 +20,7 @@
 
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
+#include "server/persistence/replication_reader.h"
 #include "server/replica/replica_storage.h"
 #include "server/replication/messages.h"
 #include "server/replication/replica_log.h"
@@ -29,6 +30,7 @@ namespace rkv::server {
 class BackupDisk {
  public:
   // The database has everything up to `at`, synced. The storage must outlive the disk.
+  // `queue` is replicated (CommitLog::Group), and has room for the longest block.
   BackupDisk(ReplicaStorage& storage, const Clock& clock, std::unique_ptr<CommitLog> queue,
              const LogPosition& at, const ApplierOptions& options, std::function<void()> changed);
   ~BackupDisk();  // stop()
@@ -63,6 +65,8 @@ class BackupDisk {
 
   ReplicaStorage& storage_;
   std::unique_ptr<CommitLog> queue_;
+  ReplicationReader
+      reader_;  // raises the mark behind which the applier takes nothing: whole blocks
   Applier applier_;
   LogPosition fed_;
   std::size_t fed_bytes_ = 0;  // of the block behind fed_

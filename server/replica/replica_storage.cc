@@ -1,5 +1,6 @@
 #include "server/replica/replica_storage.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <vector>
@@ -89,7 +90,13 @@ Status ReplicaStorage::join(std::uint64_t group) {
 
 void ReplicaStorage::note_block(const LogPosition& end) {
   const MutexLock lock(mutex_);
-  ends_.push_back(end);
+  if (ends_.empty() || ends_.back() < end) ends_.push_back(end);
+}
+
+bool ReplicaStorage::may_end(Version newest) {
+  const MutexLock lock(mutex_);
+  return std::ranges::any_of(
+      ends_, [newest](const LogPosition& end) { return end.version == newest.bits; });
 }
 
 void ReplicaStorage::set_through(Version newest) {

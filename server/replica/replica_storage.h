@@ -6,13 +6,14 @@
 //   ReplicaStorage storage(*engine, kept.history);
 //   storage.note_block(block.last);   // before an applier may get the block's entries
 //
-// The position on the disk is the end of a block, since other replicas send whole blocks. A batch
-// of the applier may end within a block. So the records may be further than the position says; the
-// entries behind it are taken again, which changes nothing, as all of them are replicated.
+// The position on the disk is the end of a block, since other replicas send whole blocks. So
+// batches end with blocks, and what the applier may get must end with one, too: otherwise the
+// records would be further than the position says, and others that begin there would never get the
+// rest.
 //
 // Invariants:
-//  RSTORE-1  The position is written in the same batch as the entries up to it, so it is never
-//      ahead of them.
+//  RSTORE-1  The position is written in the same batch as the entries up to it, and no batch holds
+//      a part of a block. So the database has exactly the log up to the position.
 //  RSTORE-2  The position never goes back.
 //
 // Thread safety: note_block(): any one thread. The others as Storage.
@@ -48,6 +49,7 @@ class ReplicaStorage final : public Storage {
   void add_put(const RecordFields& record) override { engine_.add_put(record); }
   void add_remove(Bytes key) override { engine_.add_remove(key); }
   void set_through(Version newest) override;
+  bool may_end(Version newest) override;
   Status write_batch() override;
   void clear_batch() override { engine_.clear_batch(); }
   Status sync() override { return engine_.sync(); }

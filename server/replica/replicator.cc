@@ -38,6 +38,8 @@ namespace {
 constexpr auto kTurn = std::chrono::milliseconds(20);
 constexpr Nanos kConnectAgainAfter = 50 * kNanosPerMs;
 constexpr std::chrono::milliseconds kConnectLimit{1000};
+// A primary sends a heartbeat ten times a second. A connection without any is half open.
+constexpr Nanos kSilence = 5 * kNanosPerSecond;
 constexpr Nanos kCopyAgainAfter = kNanosPerSecond;
 constexpr Nanos kLogKeptAfterCopy = 30 * kNanosPerSecond;
 // How much longer the log in memory may become while a copy is under way.
@@ -168,6 +170,7 @@ class Replicator::Impl {
   std::unique_ptr<ReplicaConnector> connector_;
   bool is_connecting_ = false;
   Nanos connect_again_at_ = 0;
+  Nanos connected_at_ = 0;
   std::unique_ptr<EngineCopyReceiver> copy_receiver_;
 
   // Of a primary.
@@ -194,7 +197,8 @@ class Replicator::Impl {
 // ---- start and end
 
 Status Replicator::Impl::start(std::string* problem) {
-  RKV_ASSIGN_OR_RETURN(auto queue, CommitLog::create(options_.queue_bytes));
+  RKV_ASSIGN_OR_RETURN(auto queue,
+                       CommitLog::create(options_.queue_bytes, CommitLog::Group::kReplicated));
   disk_ = std::make_unique<BackupDisk>(
       storage_, parts_.clock, std::move(queue), log_.last(),
       ApplierOptions{.sync_interval_ms = options_.sync_interval_ms}, [this] { wake(); });
@@ -380,7 +384,15 @@ void Replicator::Impl::follow() {
   disk_->feed(log_, backup.marks().replicated);
   const BackupDisk::Through through = disk_->through();
   backup.on_disk(through.wal, through.sync);
+  // A disk that takes nothing must not let the log grow: who is not connected leaves the set of
+  // replicas in sync, and comes back when its disk has caught up.
+  const std::size_t kept = log_.kept_bytes();
+  if (primary_ != nullptr && kept > 4 * options_.queue_bytes)
+    drop_primary("the disk of this replica is too far behind");
+  if (primary_ != nullptr && now() - std::max(connected_at_, backup.heard_at()) > kSilence)
+    drop_primary("it says nothing");
   if (primary_ == nullptr) {
+    if (kept > 2 * options_.queue_bytes || disk_->has_failed()) return;
     if (member != nullptr && !is_connecting_ && copy_receiver_ == nullptr &&
         now() >= connect_again_at_)
       connect();
@@ -403,6 +415,7 @@ void Replicator::Impl::connect() {
           return;
         }
         primary_ = std::move(*made);
+        connected_at_ = now();
         primary_name_ = name;
         primary_->start(
             {.on_message =
@@ -421,7 +434,7 @@ void Replicator::Impl::drop_primary(const std::string& why) {
 }
 
 void Replicator::Impl::received_from_primary(std::vector<std::byte> bytes) {
-  if (stopping_ || membership_.primary() != nullptr) return;
+  if (stopping_ || state().phase == Phase::kEnded || membership_.primary() != nullptr) return;
   const auto message = decode_replication(bytes);
   if (!message) return drop_primary(to_string(message.error()));
   if (std::holds_alternative<CopyNeeded>(*message)) return receive_copy();
@@ -435,6 +448,7 @@ void Replicator::Impl::received_from_primary(std::vector<std::byte> bytes) {
 
 // The database stays as it is. The copy is put in its place when this process has ended.
 void Replicator::Impl::receive_copy() {
+  if (membership_.primary_member() == nullptr) return drop_primary("there is no primary");
   const Member& member = *membership_.primary_member();
   log_info(EventName("copying"),
            "the log of {} does not lead to where this replica's ends: its database is copied",
@@ -534,6 +548,7 @@ void Replicator::Impl::received_from_backup(std::uint64_t number, std::vector<st
 
 void Replicator::Impl::lead() {
   if (primary_ != nullptr) drop_primary("this replica is the primary");
+  copy_receiver_.reset();
   Primary& primary = *membership_.primary();
   primary.propose_time(parts_.unix_ms() + kTimeAheadMs);
   primary.want({.wal = std::max(wanted_wal_.load(), primary.inherited()),

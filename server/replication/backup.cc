@@ -17,10 +17,17 @@ bool is_behind(const EntryBlock& block, const LogPosition& previous, std::uint32
 Hello Backup::hello() {
   number_ = 0;
   has_news_ = false;
+  // What is at or below the mark is never cut (BACKUP-2).
+  LogPosition start = log_.start();
+  for (const LogPosition& last : log_.history().terms()) {
+    if (last.version < marks_.replicated) continue;
+    start = std::max(start, {.term = last.term, .version = marks_.replicated});
+    break;
+  }
   return {.replica = replica_,
           .group = group_,
           .term = term_,
-          .start = log_.start(),
+          .start = start,
           .history = log_.history()};
 }
 

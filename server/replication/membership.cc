@@ -24,6 +24,7 @@ Membership::Membership(ReplicaLog& log, Replica replica, std::uint64_t group,
     : log_(log),
       replica_(std::move(replica)),
       group_(group),
+      had_group_(group != 0),
       new_group_(new_group),
       times_(times) {}
 
@@ -119,9 +120,15 @@ std::optional<GroupConfiguration> Membership::next_configuration(Nanos now) {
   return next_of_follower(now);
 }
 
-std::optional<GroupConfiguration> Membership::next_of_follower(Nanos now) const {
+std::optional<GroupConfiguration> Membership::next_of_follower(Nanos now) {
   const Member* const me = configuration_->find(replica_.name);
   if (me == nullptr || !me->in_sync()) return std::nullopt;
+  if (me->epoch != replica_.epoch && !had_group_ && configuration_->in_sync_count() == 1) {
+    end("this replica was the last one in sync, but its data directory has no data of the group: "
+        "is its file system mounted?",
+        false);
+    return std::nullopt;
+  }
   if (me->epoch != replica_.epoch)
     return value_of(restarted(*configuration_, replica_, least_term()));
   const Nanos quiet_since = std::max({backup_->heard_at(), known_at_, resumed_at_});

@@ -15,6 +15,8 @@
 //  MEMBER-3  A primary that reads of another primary, or is not in sync any more, ends.
 //  MEMBER-4  A backup waits the whole failure time since it heard the primary, since it read which
 //      one there is, and since it stood still.
+//  MEMBER-5  A replica whose disk belonged to no group when it started never becomes the primary
+//      of a group that exists as the last one in sync: its data is missing.
 //
 // Thread safety: none.
 #pragma once
@@ -78,12 +80,13 @@ class Membership {
   void lead(const GroupConfiguration& configuration, Nanos now);
   void end(std::string why, bool may_start_again = true);
   std::optional<GroupConfiguration> next_configuration(Nanos now);
-  std::optional<GroupConfiguration> next_of_follower(Nanos now) const;
+  std::optional<GroupConfiguration> next_of_follower(Nanos now);
   std::uint32_t least_term() const;
 
   ReplicaLog& log_;
   const Replica replica_;
   std::uint64_t group_;
+  const bool had_group_;  // its disk, when the process started
   const std::uint64_t new_group_;
   const ReplicationTimes times_;
   Role role_ = Role::kStarting;

@@ -128,15 +128,18 @@ class Feed {
     const auto kept = ReplicaStorage::kept_in(*engine);
     ASSERT_TRUE(kept);
     ReplicaStorage storage(*engine, kept->history);
-    auto queue = CommitLog::create(CommitLog::kMinCapacityBytes);
+    auto queue = CommitLog::create(8 << 20, CommitLog::Group::kReplicated);
     ASSERT_TRUE(queue);
     const SteadyClock clock;
-    BackupDisk disk(storage, clock, std::move(*queue), kept->history.last(), {}, [] {});
+    BackupDisk disk(storage, clock, std::move(*queue), kept->history.last(),
+                    // small batches, so that many would end within a block
+                    {.batch_bytes = 3000, .batch_records = 5, .linger_us = 1}, [] {});
     for (std::uint64_t steps = 1 + random_.below(10); steps != 0; --steps) {
       mark_ = std::max(mark_, ends_[random_.below(ends_.size())]);
       disk.feed(log_, mark_);
       disk.want({.wal = mark_});
       EXPECT_LE(disk.through().wal, mark_);
+      if (random_.below(4) == 0) expect_whole_blocks(*engine);
       EXPECT_LE(disk.through().sync, disk.through().wal);
     }
     while (disk.fed().version < mark_) {
@@ -145,7 +148,7 @@ class Feed {
     }
     ASSERT_TRUE(disk.stop());
     EXPECT_EQ(disk.through().sync, mark_) << "a mark is the end of a block";
-    expect_records(*engine);
+    expect_records(*engine, mark_);
   }
 
  private:
@@ -154,10 +157,19 @@ class Feed {
     std::string key;
     std::string value;  // empty: removed
   };
-  void expect_records(const StorageEngine& engine) {
+  // RSTORE-1, while the applier writes: a copy of the database has the log up to its position.
+  void expect_whole_blocks(StorageEngine& engine) {
+    const test::TempDir copy;
+    ASSERT_TRUE(engine.checkpoint(copy.file("db")));
+    const auto copied = open(copy);
+    const auto kept = ReplicaStorage::kept_in(*copied);
+    ASSERT_TRUE(kept);
+    expect_records(*copied, kept->history.last().version);
+  }
+  void expect_records(const StorageEngine& engine, std::uint64_t through) {
     std::map<std::string, std::string> expected;
     for (const Written& write : written_) {
-      if (write.version > mark_) break;
+      if (write.version > through) break;
       if (write.value.empty())
         expected.erase(write.key);
       else

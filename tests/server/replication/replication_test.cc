@@ -537,5 +537,39 @@ TEST(Membership, AStandstillIsNoFailureOfThePrimary) {
   EXPECT_FALSE(membership.wanted(kStart + 10 * times.failure));
 }
 
+// MEMBER-5
+TEST(Membership, AnEmptyDirectoryDoesNotStandForTheLastOneInSync) {
+  for (const bool has_data : {true, false}) {
+    ReplicaLog log;
+    Membership membership(log, replica("a", 12), has_data ? kGroup : 0, 99, {});
+    GroupConfiguration before = *founded(kGroup, replica("a", 11), 5);
+    membership.read({.configuration = before, .revision = 3}, kStart);
+    EXPECT_EQ(membership.wanted(kStart).has_value(), has_data);
+    EXPECT_EQ(membership.role() == Membership::Role::kEnded, !has_data);
+    EXPECT_EQ(membership.may_start_again(), has_data);
+  }
+}
+
+// A log that is at the primary's end below the backup's mark needs a copy: it is never cut so far.
+TEST(Backup, SaysThatItsLogIsNotCutBelowTheMark) {
+  ReplicaLog log;
+  Backup backup(log, replica("b", 2), kGroup, {});
+  (void)backup.hello();
+  ASSERT_TRUE(
+      backup.receive({.term = 1,
+                      .number = 1,
+                      .previous = {},
+                      .block = EntryBlock{.previous = {}, .last = at(1, 10), .bytes = some()}},
+                     kStart));
+  ASSERT_TRUE(backup.receive(
+      {.term = 1,
+       .number = 2,
+       .previous = at(1, 10),
+       .block = EntryBlock{.previous = at(1, 10), .last = at(1, 20), .bytes = some()},
+       .marks = {.replicated = 10}},
+      kStart));
+  EXPECT_EQ(backup.hello().start, at(1, 10));
+}
+
 }  // namespace
 }  // namespace rkv::server

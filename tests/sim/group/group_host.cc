@@ -55,7 +55,7 @@ void GroupHost::start() {
                                    server::Replica{.name = fmt::format("n{}", number_),
                                                    .address = fmt::format("n{}:1", number_),
                                                    .epoch = epoch_},
-                                   0, kGroup, server::ReplicationTimes{});
+                                   engine_group_, kGroup, server::ReplicationTimes{});
   change_.reset();
   inbox_.clear();
   peers_.clear();
@@ -209,6 +209,7 @@ void GroupHost::step() {
   }
   if (!lives()) return;
   change_ = membership_->wanted(local(scheduler_.now()));
+  engine_group_ = membership_->group();
   if (membership_->role() == Membership::Role::kEnded) {
     kill();
     return start();

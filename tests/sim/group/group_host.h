@@ -106,9 +106,10 @@ class GroupHost {
   Nanos offset_;
   Nanos paused_until_ = 0;
 
-  std::vector<Stored> engine_;   // survives the process
-  std::size_t engine_wal_ = 0;   // how many survive the process
-  std::size_t engine_sync_ = 0;  // how many are answered as synced
+  std::vector<Stored> engine_;      // survives the process
+  std::uint64_t engine_group_ = 0;  // survives it too
+  std::size_t engine_wal_ = 0;      // how many survive the process
+  std::size_t engine_sync_ = 0;     // how many are answered as synced
 
   // Of the process.
   std::uint64_t epoch_ = 0;
