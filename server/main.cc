@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/signals.h"
 #include "common/thread.h"
@@ -179,7 +180,9 @@ std::optional<Failure> start(Server& server) {
 // `*starts_again`: the process should start again, as a replica that has lost its place in a group.
 int serve(const Options& options, const std::vector<std::string>& arguments, bool* starts_again) {
   raise_limit_of_open_files();
-  const rkv::SteadyClock clock;
+  const rkv::SteadyClock steady;
+  const rkv::RawClock raw;  // replicas and clients of a group compare how fast their clocks are
+  const rkv::Clock& clock = options.is_in_group() ? static_cast<const rkv::Clock&>(raw) : steady;
   Server server(options, clock, open_transports);
   if (const auto failure = start(server)) return tell(*failure);
   // After the start: the manager's socket must not be opened before the lock file (lock_file.h).

@@ -247,8 +247,9 @@ std::string set_counter_cells(Options& options, const std::string& value) {
   return set_number<std::uint32_t>(options.counter_cells, value, 0, 1U << 26);
 }
 
-const std::vector<Setting>& settings() {
-  static const std::vector<Setting> all = {
+// Where the server listens, what it keeps, and with whom.
+std::vector<Setting> settings_of_data() {
+  return {
       {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
       {"data-dir", "DIR", "data directory; unset: all data is in memory only", set_data_dir},
       {"require-data", "yes|no",
@@ -266,6 +267,11 @@ const std::vector<Setting>& settings() {
       {"group-secret", "FILE",
        "64 hexadecimal digits that all replicas of the group have; replicas on other hosts need it",
        set_text<&Options::group_secret>},
+  };
+}
+
+std::vector<Setting> settings_of_service() {
+  return {
       {"memory", "SIZE", "memory for index and records, registered with the device (default 1GiB)",
        set_memory},
       {"threads", "N", "worker threads (default: cores - 1, at least 1)", set_threads},
@@ -325,6 +331,15 @@ const std::vector<Setting>& settings() {
        "debug, info, warn or error (default info); SIGHUP reloads it from the file", set_log_level},
       {"log-format", "FORMAT", "text, or json: one object per line (default text)", set_log_format},
   };
+}
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all = [] {
+    std::vector<Setting> list = settings_of_data();
+    const std::vector<Setting> others = settings_of_service();
+    list.insert(list.end(), others.begin(), others.end());
+    return list;
+  }();
   return all;
 }
 
@@ -461,7 +476,8 @@ std::string group_problem(const Options& options) {
   if (options.data_dir.empty()) return "etcd needs data-dir: give --data-dir as well";
   if (is_wildcard(options.listen)) {
     return fmt::format(
-        "listen {} is no address that other replicas can connect to: give --listen an address of "
+        "listen {} is not an address that other replicas can connect to: give --listen an address "
+        "of "
         "this host",
         options.listen);
   }

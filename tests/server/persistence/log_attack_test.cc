@@ -70,9 +70,10 @@ class Attack {
       const LogFilePosition before = end_of_logs(dir_.path());
       put(*engine, i, value());
       const LogFilePosition after = end_of_logs(dir_.path());
-      batches_.push_back({.begin = after.log == before.log ? before : LogFilePosition{.log = after.log},
-                          .end = after,
-                          .synced = synced_});
+      batches_.push_back(
+          {.begin = after.log == before.log ? before : LogFilePosition{.log = after.log},
+           .end = after,
+           .synced = synced_});
       if (random_.below(3) == 0 && i + 2 < records) sync(*engine);
     }
     EXPECT_TRUE(engine->close());

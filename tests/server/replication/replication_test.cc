@@ -555,19 +555,16 @@ TEST(Backup, SaysThatItsLogIsNotCutBelowTheMark) {
   ReplicaLog log;
   Backup backup(log, replica("b", 2), kGroup, {});
   (void)backup.hello();
-  ASSERT_TRUE(
-      backup.receive({.term = 1,
-                      .number = 1,
-                      .previous = {},
-                      .block = EntryBlock{.previous = {}, .last = at(1, 10), .bytes = some()}},
-                     kStart));
-  ASSERT_TRUE(backup.receive(
-      {.term = 1,
-       .number = 2,
-       .previous = at(1, 10),
-       .block = EntryBlock{.previous = at(1, 10), .last = at(1, 20), .bytes = some()},
-       .marks = {.replicated = 10}},
-      kStart));
+  Entries entries;
+  entries.term = 1;
+  entries.number = 1;
+  entries.block = EntryBlock{.previous = {}, .last = at(1, 10), .bytes = some()};
+  ASSERT_TRUE(backup.receive(entries, kStart));
+  entries.number = 2;
+  entries.previous = at(1, 10);
+  entries.block = EntryBlock{.previous = at(1, 10), .last = at(1, 20), .bytes = some()};
+  entries.marks.replicated = 10;
+  ASSERT_TRUE(backup.receive(entries, kStart));
   EXPECT_EQ(backup.hello().start, at(1, 10));
 }
 
