@@ -247,7 +247,7 @@ std::string set_counter_cells(Options& options, const std::string& value) {
   return set_number<std::uint32_t>(options.counter_cells, value, 0, 1U << 26);
 }
 
-// Where the server listens, what it keeps, and with whom.
+// Where the server listens, what it keeps, and its group.
 std::vector<Setting> settings_of_data() {
   return {
       {"listen", "HOST:PORT", "address and port to listen on (default 0.0.0.0:7471)", set_listen},
