@@ -14,9 +14,9 @@
 namespace rkv::server {
 namespace {
 
-constexpr std::uint32_t kTerm = 9;
+constexpr std::uint32_t kDiskTerm = 9;
 
-LogPosition at(std::uint64_t sequence, std::uint32_t term = kTerm) {
+LogPosition at(std::uint64_t sequence, std::uint32_t term = kDiskTerm) {
   return {.term = term, .version = Version::of(term, sequence).bits};
 }
 void put(StorageEngine& engine, std::string_view key, std::uint64_t version) {
@@ -45,7 +45,7 @@ TEST(ReplicaStorage, KeepsItsGroupAndHowFarItHasCome) {
     ASSERT_TRUE(storage.join(77));
     storage.note_block(at(10));
     storage.note_block(at(20));
-    storage.note_block(at(5, kTerm + 1));
+    storage.note_block(at(5, kDiskTerm + 1));
     put(*engine, "a", at(25).version);
     storage.set_through({at(25).version});  // within the third block
     ASSERT_TRUE(storage.write_batch());

@@ -105,16 +105,16 @@ void ReplicaGroup::wait_for_in_sync(std::size_t count) {
       << logs();
 }
 
+// A backup would direct the client to the primary, so etcd says which one that is.
 std::size_t ReplicaGroup::wait_for_primary(std::size_t but) {
+  const SteadyClock clock;
+  server::EtcdConfigurationStore store(etcd_.addresses(), "test", clock);
   std::size_t found = 0;
   EXPECT_TRUE(within_a_minute([&] {
-    for (std::size_t number = 0; number < replicas_.size(); ++number) {
-      if (number == but || replicas_[number].process == nullptr) continue;
-      if (!connect(number, std::chrono::milliseconds(300))) continue;
-      found = number;
-      return true;
-    }
-    return false;
+    const auto stored = store.read(Deadline::after_ms(clock, 5000));
+    if (!stored || !stored->configuration || stored->configuration->primary.empty()) return false;
+    found = std::stoul(stored->configuration->primary.substr(1));
+    return found != but && connect(found, std::chrono::milliseconds(300)).has_value();
   })) << configuration()
       << logs();
   return found;

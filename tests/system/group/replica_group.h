@@ -29,6 +29,7 @@ class ReplicaGroup {
   server::EtcdServers& etcd() { return etcd_; }
   std::vector<std::string> command(std::size_t number) const;  // that starts the replica
   std::string data(std::size_t number) const;
+  const std::string& address(std::size_t number) const { return replicas_[number].address; }
 
   // The configuration that etcd has, as a line of text; empty: none.
   std::string configuration() const;
