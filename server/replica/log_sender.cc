@@ -30,14 +30,16 @@ void LogSender::start() {
   thread_ = std::thread([this] { run(); });
 }
 
+// Afterwards the log may be gone.
 void LogSender::stop() {
+  if (!thread_.joinable()) return;
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
   }
   room_made_.notify_all();
   reader_.interrupt();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void LogSender::run() {

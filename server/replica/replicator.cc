@@ -363,7 +363,8 @@ void Replicator::Impl::publish_facts() {
     facts_.copied_bytes = progress.bytes;
     facts_.copy_bytes = progress.total_bytes;
   }
-  facts_.lease_left = primary == nullptr ? 0 : std::max<Nanos>(primary->lease_until() - now(), 0);
+  const Nanos until = primary == nullptr ? 0 : primary->lease_until();  // any Nanos, the lowest too
+  facts_.lease_left = until > now() ? until - now() : 0;
   if (primary != nullptr) {
     state_.primary = me_.address;
     state_.term = primary->configuration().term;
