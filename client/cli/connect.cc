@@ -28,7 +28,12 @@ OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options) {
   std::string problem;
   auto cluster = Cluster::connect(map, options, &problem);
   const auto end = std::chrono::steady_clock::now() + options.timeout;
-  const auto is_later = [](Code code) { return code == Code::kBusy || code == Code::kNotPrimary; };
+  // When the primary of a group is gone, another replica takes over within seconds.
+  const bool is_group = options.server.contains(',');
+  const auto is_later = [is_group](Code code) {
+    return code == Code::kBusy || code == Code::kNotPrimary ||
+           (is_group && code == Code::kUnreachable);
+  };
   while (!cluster && is_later(cluster.error().code) && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kPause);
     cluster = Cluster::connect(map, options, &problem);

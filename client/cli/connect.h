@@ -9,10 +9,10 @@
 
 namespace rkv::cli {
 
-// As Cluster::connect(). If there is only one server, and it is loading, has no free place, or its
-// group has no primary, this
-// waits for it up to options.timeout. Blocks up to twice that time. A list that names one process
-// twice is kUsage, any other failure kNoServer; the sentence includes the server's message.
+// As Cluster::connect(). If there is only one server, and it is loading or has no free place, or if
+// the servers are those of a group, of which none serves, this waits up to options.timeout. Blocks
+// up to twice that time. A list that names one process twice is kUsage, any other failure
+// kNoServer; the sentence includes the server's message.
 OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options);
 // Connects to the given servers, or without them to options.server.
 OrFailure<Cluster> connect(const std::optional<ShardMap>& servers, const ClientOptions& options);

@@ -65,7 +65,7 @@ class Connector {
   Nanos next_attempt(const Deadline& deadline);
   // Makes one attempt to connect. Blocks for the connect_timeout, and until the deadline, at most.
   Status connect_once(const Deadline& deadline);
-  // Likewise, and goes on to the other servers of a group as long as there is no need to wait.
+  // Likewise, and tries the other servers of a group until one of them would need a wait.
   Status connect_without_wait(const Deadline& deadline);
   // Returns true if another attempt may succeed after this error, with a group at another server.
   static bool worth_repeating(const Error& error);

@@ -150,7 +150,7 @@ class Link {
 
   // ---- a ping beside other operations, for which nobody waits; one at a time.
 
-  // False: there is no room for it, it leaves other requests no room, or one is under way.
+  // False: it has no room, it would leave other requests no room, or one is under way.
   bool ping_in_background();
   bool pings_in_background() const { return pings_; }
   // The server's time in the answer, once it has come.

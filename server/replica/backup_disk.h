@@ -3,8 +3,8 @@
 // syncs them, and does what there is to do when the disk fails.
 //
 //   BackupDisk disk(storage, clock, *commit_log, options, [] { wake(); });
-//   disk.feed(log, backup.marks().replicated);   // whenever the mark has risen or the disk has
-//   moved backup.on_disk(disk.through().wal, disk.through().sync);
+//   disk.feed(log, backup.marks().replicated);   // when the mark has risen or the disk has moved
+//   backup.on_disk(disk.through().wal, disk.through().sync);
 //
 // Invariants:
 //  BDISK-1  The database gets whole blocks in the log's order, none of them above the mark.
@@ -65,8 +65,8 @@ class BackupDisk {
 
   ReplicaStorage& storage_;
   std::unique_ptr<CommitLog> queue_;
-  ReplicationReader
-      reader_;  // raises the mark behind which the applier takes nothing: whole blocks
+  // Raises the queue's mark by whole blocks: the applier takes nothing behind it.
+  ReplicationReader reader_;
   Applier applier_;
   LogPosition fed_;
   std::size_t fed_bytes_ = 0;  // of the block behind fed_

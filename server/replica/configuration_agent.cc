@@ -127,11 +127,10 @@ void ConfigurationAgent::store() {
     }
     const auto revision =
         store_.replace(change->revision, change->next, Deadline::after_ms(clock_, kStoreMs));
+    (void)note(revision, "storing");
     if (revision) {
-      (void)note(revision, "storing");
       read_({.configuration = change->next, .revision = *revision});
     } else {
-      (void)note(revision, "storing");
       const auto stored = store_.read(Deadline::after_ms(clock_, kReadMs));
       if (note(stored, "reading") && stored) read_(*stored);
     }

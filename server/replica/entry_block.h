@@ -6,7 +6,7 @@
 // kind and traits: as CommitLog::Kind and record_traits(). A removal has no value, and traits 0.
 //
 // Invariants:
-//  ENTRY-1  for_each_entry() accepts what append_entry() made, within the limits of keys and
+//  ENTRY-1  first_entry() accepts what append_entry() made, within the limits of keys and
 //  values,
 //      and nothing else. Bytes from a peer are refused, never asserted.
 //
@@ -14,7 +14,7 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
+#include <optional>
 #include <vector>
 
 #include "server/persistence/commit_log.h"

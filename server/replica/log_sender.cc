@@ -64,7 +64,7 @@ void LogSender::run() {
   }
 }
 
-// False: there is no entry.
+// False: no entry is ready.
 bool LogSender::make_block(Block& block) {
   std::vector<std::byte> bytes;
   CommitLog::Entry entry;

@@ -100,7 +100,6 @@ class Replicator::Impl {
 
   Status start(std::string* problem);
   State state() const;
-  Facts facts() const;
   Result<Storage*> take_over();
   void serve(Serving serving);
   Status stop();
@@ -126,7 +125,8 @@ class Replicator::Impl {
   void configuration_read(const ConfigurationStore::Stored& stored);
   bool prepare_disk();
   void end(std::string why, bool may_start_again = true);
-  void publish_facts();
+  bool has_ended() const;
+  void publish_primary();
 
   void follow();
   void connect();
@@ -191,7 +191,6 @@ class Replicator::Impl {
 
   mutable Mutex mutex_;
   State state_ RKV_GUARDED_BY(mutex_);
-  Facts facts_ RKV_GUARDED_BY(mutex_);
 };
 
 // ---- start and end
@@ -202,9 +201,8 @@ Status Replicator::Impl::start(std::string* problem) {
   disk_ = std::make_unique<BackupDisk>(
       storage_, parts_.clock, std::move(queue), log_.last(),
       ApplierOptions{.sync_interval_ms = options_.sync_interval_ms}, [this] { wake(); });
-  auto address = replica_address(options_.address);
   auto listener = ReplicaListener::listen(
-      io_, address, options_.secret,
+      io_, replica_address(options_.address), options_.secret,
       {.on_connection =
            [this](std::unique_ptr<ReplicaConnection> connection) { accept(std::move(connection)); },
        .on_refusal =
@@ -274,11 +272,9 @@ Replicator::State Replicator::Impl::state() const {
   return state_;
 }
 
-Replicator::Facts Replicator::Impl::facts() const {
+bool Replicator::Impl::has_ended() const {
   const MutexLock lock(mutex_);
-  Facts facts = facts_;
-  facts.state = state_;
-  return facts;
+  return state_.phase == Phase::kEnded;
 }
 
 // ---- one turn
@@ -292,10 +288,6 @@ void Replicator::Impl::configuration_read(const ConfigurationStore::Stored& stor
       log_info(EventName("group_changed"), "the group in term {}: {}",
                field("term", stored.configuration->term), told_);
     }
-    const MutexLock lock(mutex_);
-    facts_.group = stored.configuration->group;
-    facts_.members = stored.configuration->members.size();
-    facts_.in_sync = stored.configuration->in_sync_count();
   }
   pump();
 }
@@ -320,7 +312,7 @@ bool Replicator::Impl::prepare_disk() {
 }
 
 void Replicator::Impl::pump() {
-  if (stopping_ || state().phase == Phase::kEnded) return;
+  if (stopping_ || has_ended()) return;
   const auto change = membership_.wanted(now());
   if (membership_.role() == Membership::Role::kEnded) {
     agent_.want(std::nullopt);
@@ -331,7 +323,7 @@ void Replicator::Impl::pump() {
   if (membership_.role() == Membership::Role::kStarting) return;
   membership_.primary() != nullptr ? lead() : follow();
   shrink_log();
-  publish_facts();
+  publish_primary();
 }
 
 // Keeps the end of the log in memory, so that a replica that was away for a while comes back by it.
@@ -344,35 +336,16 @@ void Replicator::Impl::shrink_log() {
   log_.shrink(factor * options_.queue_bytes, on_disk);
 }
 
-void Replicator::Impl::publish_facts() {
+// The server asks for it: a backup directs its clients there.
+void Replicator::Impl::publish_primary() {
   const Primary* const primary = membership_.primary();
+  const Member* const other = membership_.primary_member();  // nullptr: this replica, or not known
+  const std::string_view address = primary != nullptr ? std::string_view(me_.address)
+                                   : other != nullptr ? std::string_view(other->address)
+                                                      : std::string_view();
   const MutexLock lock(mutex_);
-  facts_.is_in_sync = membership_.is_in_sync();
-  facts_.last_version = log_.last().version;
-  facts_.log_bytes = log_.kept_bytes();
-  facts_.replicated =
-      primary != nullptr ? primary->marks().replicated : membership_.backup().marks().replicated;
-  facts_.etcd_unanswered_for = agent_.unanswered_for(now());
-  facts_.copied_bytes = facts_.copy_bytes = 0;
-  if (copy_receiver_ != nullptr) {
-    const auto progress = copy_receiver_->progress();
-    facts_.copied_bytes = progress.bytes;
-    facts_.copy_bytes = progress.total_bytes;
-  } else if (copy_sender_ != nullptr && !copy_sender_->progress().replica.empty()) {
-    const auto progress = copy_sender_->progress();
-    facts_.copied_bytes = progress.bytes;
-    facts_.copy_bytes = progress.total_bytes;
-  }
-  const Nanos until = primary == nullptr ? 0 : primary->lease_until();  // any Nanos, the lowest too
-  facts_.lease_left = until > now() ? until - now() : 0;
-  if (primary != nullptr) {
-    state_.primary = me_.address;
-    state_.term = primary->configuration().term;
-  } else {
-    const Member* const member = membership_.primary_member();
-    state_.primary = member == nullptr ? std::string() : member->address;
-    state_.term = membership_.backup().term();
-  }
+  if (state_.primary != address) state_.primary = address;
+  state_.term = primary != nullptr ? primary->configuration().term : membership_.backup().term();
 }
 
 // ---- a backup
@@ -435,7 +408,7 @@ void Replicator::Impl::drop_primary(const std::string& why) {
 }
 
 void Replicator::Impl::received_from_primary(std::vector<std::byte> bytes) {
-  if (stopping_ || state().phase == Phase::kEnded || membership_.primary() != nullptr) return;
+  if (stopping_ || has_ended() || membership_.primary() != nullptr) return;
   const auto message = decode_replication(bytes);
   if (!message) return drop_primary(to_string(message.error()));
   if (std::holds_alternative<CopyNeeded>(*message)) return receive_copy();
@@ -449,7 +422,7 @@ void Replicator::Impl::received_from_primary(std::vector<std::byte> bytes) {
 
 // The database stays as it is. The copy is put in its place when this process has ended.
 void Replicator::Impl::receive_copy() {
-  if (membership_.primary_member() == nullptr) return drop_primary("there is no primary");
+  if (membership_.primary_member() == nullptr) return drop_primary("the group has no primary");
   const Member& member = *membership_.primary_member();
   log_info(EventName("copying"),
            "the log of {} does not lead to where this replica's ends: its database is copied",
@@ -493,6 +466,7 @@ void Replicator::Impl::send_copy(std::uint64_t number, const CopyRequest& reques
            field("replica", request.replica.name));
   const std::shared_ptr<ReplicaConnection> connection = at->second.connection;
   peers_.erase(at);  // its callbacks find nothing any more
+  membership_.primary()->disconnected(number);
   copy_sender_->send(connection, request);
 }
 
@@ -620,7 +594,7 @@ void Replicator::Impl::show_marks() {
 }
 
 void Replicator::Impl::append_block(const LogSender::Block& block) {
-  if (stopping_ || state().phase == Phase::kEnded) return;
+  if (stopping_ || has_ended()) return;
   storage_.note_block(block.last);
   log_.append(block.last, block.bytes);
   membership_.primary()->update();
@@ -709,9 +683,6 @@ Status Replicator::start(std::string* problem) {
 }
 Replicator::State Replicator::state() const {
   return impl_->state();
-}
-Replicator::Facts Replicator::facts() const {
-  return impl_->facts();
 }
 Result<Storage*> Replicator::take_over() {
   return impl_->take_over();

@@ -3,7 +3,7 @@
 // tells the server when it is elected.
 //
 //   RKV_ASSIGN_OR_RETURN(auto replicator, Replicator::create(options, parts));
-//   replicator->start();
+//   replicator->start(&problem);
 //   while (replicator->state().phase == Replicator::Phase::kFollowing) ...   // clients are refused
 //   // kElected: everything that the group has answered is in the database
 //   auto& storage = *replicator->take_over();          // for the server's applier
@@ -22,7 +22,6 @@
 // Thread safety: any thread, except start, take_over, serve and stop: the owner.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -80,22 +79,6 @@ class Replicator {
     // A copy of the primary's database was received: install_copy() is due before the next start.
     bool has_copy = false;
   };
-  // For statistics.
-  struct Facts {
-    State state;
-    std::uint64_t group = 0;
-    std::size_t members = 0;
-    std::size_t in_sync = 0;
-    bool is_in_sync = false;
-    std::uint64_t last_version = 0;  // of its log
-    std::uint64_t replicated = 0;    // its mark
-    std::size_t log_bytes = 0;       // kept in memory
-    std::uint64_t copied_bytes = 0;  // of a copy of the database that is sent or received; 0: none
-    std::uint64_t copy_bytes = 0;    // of all of it; 0: not known yet
-    Nanos etcd_unanswered_for = 0;
-    Nanos lease_left = 0;
-  };
-
   // kCorrupt: what the database notes about its group is damaged.
   static Result<std::unique_ptr<Replicator>> create(Options options, const Parts& parts);
   ~Replicator();  // stop()
@@ -106,7 +89,6 @@ class Replicator {
   // address cannot be used.
   Status start(std::string* problem);
   State state() const;
-  Facts facts() const;
   // Ends the writing of a backup, and gives the storage for the writing of a primary. Blocks until
   // all is synced. REQUIRES: kElected.
   Result<Storage*> take_over();

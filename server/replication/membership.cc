@@ -123,14 +123,14 @@ std::optional<GroupConfiguration> Membership::next_configuration(Nanos now) {
 std::optional<GroupConfiguration> Membership::next_of_follower(Nanos now) {
   const Member* const me = configuration_->find(replica_.name);
   if (me == nullptr || !me->in_sync()) return std::nullopt;
-  if (me->epoch != replica_.epoch && !had_group_ && configuration_->in_sync_count() == 1) {
+  if (me->epoch != replica_.epoch) {
+    if (had_group_ || configuration_->in_sync_count() > 1)
+      return value_of(restarted(*configuration_, replica_, least_term()));
     end("this replica was the last one in sync, but its data directory has no data of the group: "
         "is its file system mounted?",
         false);
     return std::nullopt;
   }
-  if (me->epoch != replica_.epoch)
-    return value_of(restarted(*configuration_, replica_, least_term()));
   const Nanos quiet_since = std::max({backup_->heard_at(), known_at_, resumed_at_});
   if (!configuration_->primary.empty() && now - quiet_since <= times_.failure) return std::nullopt;
   return value_of(taken_over(*configuration_, replica_, least_term()));

@@ -155,15 +155,6 @@ void Primary::update() {
   unix_ms_ = std::max(unix_ms_, unix_ms);
 }
 
-Nanos Primary::lease_until() const {
-  Nanos until = std::numeric_limits<Nanos>::max();
-  for_each_counted([&](const Process& process) {
-    until = std::min(until, process.has_answered ? process.lease_from + times_.lease_of_primary()
-                                                 : std::numeric_limits<Nanos>::min());
-  });
-  return until;
-}
-
 Nanos Primary::heard_since() const {
   Nanos since = std::numeric_limits<Nanos>::max();
   for_each_counted([&](const Process& process) {
@@ -171,6 +162,13 @@ Nanos Primary::heard_since() const {
                      process.has_answered ? process.lease_from : std::numeric_limits<Nanos>::min());
   });
   return since;
+}
+
+Nanos Primary::lease_until() const {
+  const Nanos since = heard_since();
+  const bool is_alone = since == std::numeric_limits<Nanos>::max();
+  const bool is_unanswered = since == std::numeric_limits<Nanos>::min();
+  return is_alone || is_unanswered ? since : since + times_.lease_of_primary();
 }
 
 bool Primary::covers(Nanos tick) const {

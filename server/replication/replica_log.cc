@@ -36,8 +36,7 @@ void ReplicaLog::release(std::uint64_t version) {
 }
 
 void ReplicaLog::shrink(std::size_t bytes, std::uint64_t version) {
-  while (!blocks_.empty() && blocks_.front().last.version <= version &&
-         (kept_bytes_ > bytes || bytes == 0)) {
+  while (!blocks_.empty() && blocks_.front().last.version <= version && kept_bytes_ > bytes) {
     start_ = blocks_.front().last;
     kept_bytes_ -= blocks_.front().bytes->size();
     blocks_.pop_front();

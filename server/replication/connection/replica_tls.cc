@@ -81,7 +81,7 @@ Result<std::shared_ptr<ReplicaTls>> ReplicaTls::make(const GroupSecret& secret, 
     return fail(Code::kUnsupported, "OpenSSL here has no TLS 1.3 with TLS_AES_128_GCM_SHA256");
   (void)kept.release();  // the context's from here on
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  // A certificate is never good: there is no authority.
+  // No certificate is accepted: replicas have no certificate authority.
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
   if (side == Side::kClient) {
     SSL_CTX_set_psk_use_session_callback(context, offer_key);

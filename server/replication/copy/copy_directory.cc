@@ -95,7 +95,7 @@ Status install_copy(const std::string& directory, std::string* problem,
   const auto end = [] { return fail(Code::kInternal, "ended by a test"); };
   if (!is_there(directory + kCopied) || is_there(replaced)) {
     *problem = fmt::format("{} holds no copy of a database that can be used", directory);
-    return fail(Code::kConflict, "there is no copy to use");
+    return fail(Code::kConflict, "no copy was received");
   }
   if (ended()) return end();
   if (is_there(db)) RKV_RETURN_IF_ERROR(rename_to(db, replaced, problem));

@@ -114,7 +114,6 @@ TEST_F(EtcdStore, PassesOverServersThatAreNotThere) {
   addresses.push_back(shared().addresses().front());
   auto store = store_at(addresses);
   EXPECT_TRUE(store.read(later()));
-  // The write may be thought to have reached a server before, so its outcome is found out.
   auto writer = store_at(addresses);
   EXPECT_TRUE(writer.replace(0, first, later()));
   auto late = store_at(addresses);

@@ -112,6 +112,17 @@ TEST(Group, WhatWasAcknowledgedSurvivesThePrimary) {
   group.wait_for_in_sync(3);
 }
 
+TEST(Group, KvclientFindsThePrimaryAndWaitsForTheNextOne) {
+  ReplicaGroup group(2);
+  group.start_all();
+  const std::string servers = group.address(1) + "," + group.address(0);
+  EXPECT_EQ(kvclient(servers, {"put", "greeting", "hello"}).status, 0);
+  group.kill(0);
+  const Ended got = kvclient(servers, {"--timeout", "30s", "get", "greeting"});
+  EXPECT_EQ(got.status, 0) << got.output;
+  EXPECT_EQ(got.output, "hello");
+}
+
 TEST(Group, ABackupThatDiesIsLeftOutAndComesBack) {
   ReplicaGroup group(3);
   group.start_all();
