@@ -1,7 +1,8 @@
 // bench_verbs_streams: the one-way throughput of a stream of the verbs library over each of its
 // transports, and of its comparisons.
 //
-//   send_receive, credit_ring, read_ring   Stream over these, on the first active device
+//   send_receive, credit_ring, read_ring   Stream over these, on the first active device, or on the
+//                                          one of --address
 //   memory                                 Stream over memory: its cost without a device
 //   raw                                    SENDs by verbs' own functions: raw.cc
 //   tcp                                    TCP over loopback: tcp.cc
@@ -91,8 +92,13 @@ json move_stream(T writes, T reads, const Flow& flow) {
   return move([&] { return write_all(writer, flow); }, [&] { return read_all(reader, flow); });
 }
 
-SocketAddress address_of_device() {
+// The one that was named, or the device's GID, which is an address unless the device is iWARP.
+SocketAddress address_of_device(const Arguments& given) {
+  if (const std::string& named = given.text("address"); !named.empty())
+    return value_or_give_up("resolve", resolve({.host = named, .port = 0}, no_longer())).front();
   const Device device = value_or_give_up("open", Device::open_first_active());
+  if (value_or_give_up("query", device.attributes()).iwarp)
+    throw Misuse("the GID of an iWARP device is no address: name one by --address");
   const std::uint8_t port = value_or_give_up("port", device.first_active_port());
   const GidEntry gid = value_or_give_up("gid", device.routable_gid(port));
   return value_or_give_up("resolve", resolve({.host = gid.to_string(), .port = 0}, no_longer()))
@@ -100,8 +106,8 @@ SocketAddress address_of_device() {
 }
 
 template <TransportBuilder B>
-json over(const B& builder, const Flow& flow) {
-  auto listener = value_or_give_up("listen", builder.listen(address_of_device()));
+json over(const B& builder, const Arguments& given, const Flow& flow) {
+  auto listener = value_or_give_up("listen", builder.listen(address_of_device(given)));
   const SocketAddress here = listener.address();
   auto connecting =
       std::async(std::launch::async, [&] { return builder.connect(here, no_longer()); });
@@ -124,17 +130,17 @@ json send_receive(const Arguments& given) {
   const SendReceiveOptions options{.message_bytes = static_cast<std::uint32_t>(flow.bytes),
                                    .send_buffers = flow.depth,
                                    .receive_buffers = flow.depth * kReceivesPerSend};
-  return over(SendReceiveBuilder{options}, flow);
+  return over(SendReceiveBuilder{options}, given, flow);
 }
 
 json credit_ring(const Arguments& given) {
   const Flow flow = flow_of(given);
-  return over(CreditRingBuilder{ring_of(flow)}, flow);
+  return over(CreditRingBuilder{ring_of(flow)}, given, flow);
 }
 
 json read_ring(const Arguments& given) {
   const Flow flow = flow_of(given);
-  return over(ReadRingBuilder{ring_of(flow)}, flow);
+  return over(ReadRingBuilder{ring_of(flow)}, given, flow);
 }
 
 json memory(const Arguments& given) {
@@ -163,5 +169,6 @@ int main(int argc, char** argv) {
                   {"read_ring", read_ring},
                   {"memory", memory},
                   {"raw", [](const Arguments& given) { return raw(flow_of(given)); }},
-                  {"tcp", [](const Arguments& given) { return tcp(flow_of(given)); }}}});
+                  {"tcp", [](const Arguments& given) { return tcp(flow_of(given)); }}},
+       .texts = {{"address", "of the device, to listen on (default: its GID)"}}});
 }

@@ -4,22 +4,12 @@
 #include <atomic>
 #include <thread>
 
-#include "rkv/rdma/device.h"
+#include "tests/system/device_atomics.h"
 #include "tests/system/whole_value.h"
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
 namespace {
-
-// Shared memory has atomics on every machine.
-bool device_has_atomics() {
-  if (test_transport() == Transport::kShm) return true;
-  const auto device = rdma::Device::of_connection_manager();
-  EXPECT_TRUE(device) << to_string(device.error());
-  const auto limits = device->attributes();
-  EXPECT_TRUE(limits) << to_string(limits.error());
-  return limits->atomics != rdma::AtomicScope::kNone;
-}
 
 TEST(DeviceAtomics, DecideWhetherACounterIsOneSided) {
   const bool atomics = device_has_atomics();
