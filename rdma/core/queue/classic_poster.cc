@@ -121,12 +121,13 @@ ibv_send_wr& ClassicPoster::add(ibv_wr_opcode opcode) {
   return request;
 }
 
-// An empty piece is left out: some providers take the length 0 for 2 GiB.
+// An empty piece is left out, because some providers take the length 0 for 2 GiB; but see POSTER-5.
 void ClassicPoster::set_piece(const ibv_sge& piece) {
   const std::size_t at = refusal_ == ENOMEM ? room_ : count_ - 1;
+  const bool needed = iwarp_ && chain_[at].opcode == IBV_WR_RDMA_READ;
   pieces_[at] = piece;
   chain_[at].sg_list = &pieces_[at];
-  chain_[at].num_sge = piece.length != 0 ? 1 : 0;
+  chain_[at].num_sge = piece.length != 0 || needed ? 1 : 0;
 }
 
 void ClassicPoster::set_inline(const void* data, std::size_t length) {

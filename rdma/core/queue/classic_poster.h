@@ -12,6 +12,8 @@
 //  POSTER-4  On iWARP every request but a READ is fenced: it starts after the earlier READs.
 //      Linux's soft-iWARP completes a SEND before an earlier READ otherwise, and a completion must
 //      end all earlier requests (batch.h).
+//  POSTER-5  On iWARP a READ of no bytes has a piece of no bytes. Without a piece soft-iWARP READs
+//      what the place in its send queue named before: as many bytes, to that address.
 //
 // Thread safety: one thread, the queue pair's.
 #pragma once

@@ -23,8 +23,11 @@ Status post_list(const detail::QueuePairState& to, ibv_send_wr request,
   ibv_qp* const queue = to.queue;
   RKV_CHECK(!detail::BatchCore::is_open(*queue),
             "a request is posted while a batch of its queue pair is open");
-  // As in a batch (POSTER-4).
-  if (to.iwarp && request.opcode != IBV_WR_RDMA_READ) request.send_flags |= IBV_SEND_FENCE;
+  // As in a batch (POSTER-4, POSTER-5).
+  const bool reads = request.opcode == IBV_WR_RDMA_READ;
+  if (to.iwarp && !reads) request.send_flags |= IBV_SEND_FENCE;
+  const RegisteredSpan nothing;
+  if (to.iwarp && reads && pieces.empty()) pieces = {&nothing, 1};
   detail::PieceList list(pieces);
   request.sg_list = list.data();
   request.num_sge = list.size();

@@ -192,6 +192,7 @@ int post_send(ibv_qp*, ibv_send_wr* chain, ibv_send_wr** refused) {
     }
     auto& one = state->posted.emplace_back(chain->wr_id, chain->opcode, chain->send_flags);
     if (chain->num_sge == 0) continue;
+    one.pieces = chain->num_sge;
     one.piece = chain->sg_list[0];
     if ((chain->send_flags & IBV_SEND_INLINE) == 0) continue;
     const auto* const bytes = reinterpret_cast<const std::byte*>(one.piece.addr);

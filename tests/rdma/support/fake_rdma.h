@@ -70,7 +70,8 @@ class FakeRdma {
     std::uint64_t wr_id;
     ibv_wr_opcode opcode;
     unsigned flags;
-    ibv_sge piece;  // all zero if the request has none
+    ibv_sge piece;  // the first, all zero if the request has none
+    int pieces = 0;
     std::vector<std::byte> inlined;
   };
   std::vector<Posted> posted() const;

@@ -166,6 +166,23 @@ TEST_F(ClassicPosters, FenceAllButReadsOnIwarp) {
     EXPECT_NE(posted[i].flags & IBV_SEND_FENCE, 0U) << i;
 }
 
+TEST_F(ClassicPosters, GiveAReadOfNoBytesAPieceOnIwarp) {
+  fake_.be_iwarp();
+  connect();
+  Batch batch = qp().batch();
+  batch.read(1, OpFlags::kSignaled, RegisteredSpan(), remote(0));
+  batch.send(2, OpFlags::kSignaled, RegisteredSpan());
+  ASSERT_TRUE(std::move(batch).submit());
+  ASSERT_TRUE(qp().post_read(3, OpFlags::kSignaled, {}, remote(0)));
+  const std::vector<FakeRdma::Posted> posted = fake_.posted();
+  ASSERT_EQ(posted.size(), 3U);
+  for (const std::size_t i : {0, 2}) {
+    EXPECT_EQ(posted[i].pieces, 1) << "soft-iWARP would read what an earlier request named";
+    EXPECT_EQ(posted[i].piece.length, 0U);
+  }
+  EXPECT_EQ(posted[1].pieces, 0);
+}
+
 TEST_F(ClassicPosters, SayThatIwarpHasNoImmediateData) {
   fake_.be_iwarp();
   connect();

@@ -106,6 +106,25 @@ TEST(OneSided, ReadsSpanManyPackets) {
   EXPECT_EQ(std::memcmp(loop.client.at(0), loop.server.at(0), kBytes), 0);
 }
 
+// Behind as many others as the send queue has places: soft-iWARP keeps in them what it READ.
+TEST(OneSided, AReadOfNoBytesChangesNothing) {
+  LoopbackOptions options;
+  options.qp.send_length = 8;
+  Loopback loop(options);
+  store_le<std::uint64_t>(loop.server.at(0), 7);
+  const auto read = [&](const RegisteredSpan& to) {
+    return run(loop.client, [&](Batch& batch) {
+      batch.read(1, OpFlags::kSignaled, to, *loop.server.memory.remote().subspan(0, to.size()));
+    });
+  };
+  for (std::uint32_t i = 0; i < 2 * loop.client.qp->send_length(); ++i)
+    ASSERT_TRUE(read(loop.client.memory.local(0, 8)).ok());
+  store_le<std::uint64_t>(loop.client.at(0), 1);
+  for (std::uint32_t i = 0; i < 2 * loop.client.qp->send_length(); ++i)
+    ASSERT_TRUE(read(RegisteredSpan()).ok());
+  EXPECT_EQ(loop.client.word(0), 1U);
+}
+
 TEST(OneSided, WritesSpanManyPackets) {
   Loopback loop;
   constexpr std::size_t kBytes = 300'000;
