@@ -339,7 +339,8 @@ std::optional<Failure> Server::join_group() {
   }
   configurations_ = std::make_unique<EtcdConfigurationStore>(options_.etcd, options_.group, clock_);
   auto replicator = Replicator::create(
-      {.name = options_.name,
+      {.group = options_.group,
+       .name = options_.name,
        .address = options_.listen,
        .data_dir = options_.data_dir,
        .secret = secret,
@@ -358,6 +359,7 @@ std::optional<Failure> Server::join_group() {
   if (const Status listening = replicator_->start(&problem); !listening)
     return Failure{kExitEnvironment, problem};
   monitor_.doing("following the group's primary");
+  monitor_.in_group([this] { return replicator_->status(); });
   // From here on a signal must be handled by stop(): other replicas may count on this one.
   if (before_serving_) std::exchange(before_serving_, nullptr)();
   log_info(EventName("replica_ready"), "kvserver is replica {} of group {}, and waits for etcd",
@@ -391,6 +393,7 @@ void Server::follow_group() {
 std::optional<Failure> Server::become_primary(std::uint32_t term) {
   log_info(EventName("elected"), "this replica is the primary of the group in term {}",
            field("term", term));
+  monitor_.doing("becoming the primary of the group");
   auto storage = replicator_->take_over();
   if (!storage) return Failure{kExitDataLater, to_string(storage.error())};
   storage_ = *storage;

@@ -66,6 +66,7 @@ ServerFacts Server::facts() const {
           .boot = boot_,
           .uptime_ms = static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs),
           .device = endpoints_->describe(),
+          .group = replicator_ ? replicator_->status() : nullptr,
           .access = who_may_connect()};
 }
 

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "rkv/durability.h"
 #include "server/network/facts.h"
 #include "server/persistence/applier.h"
+#include "server/replica/group_status.h"
 #include "server/request/timings.h"
 #include "server/request/worker_counters.h"
 #include "server/store/store.h"
@@ -69,6 +71,7 @@ struct ServerFacts {
   std::uint32_t boot = 0;
   std::uint64_t uptime_ms = 0;
   std::string device;
+  std::shared_ptr<const GroupStatus> group{};  // nullptr: in no group
   std::string_view access;  // a sentence without a full stop, static: who may connect
 
   std::uint64_t sum(WorkerCounters::Counter counter) const {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "server/monitor/exposition.h"
+#include "server/monitor/group_reports.h"
 #include "server/monitor/process_facts.h"
 #include "server/monitor/reports.h"
 #include "server/program/options.h"
@@ -43,8 +44,8 @@ void add_process(Exposition& out, const ServerState& state, const ServerFacts* f
   const ProcessFacts process = ProcessFacts::now();
   out.family("kvserver_build_info", "gauge", "Always 1; the label is the version.");
   out.sample({{"version", kServerVersion}}, 1);
-  out.one("kvserver_ready", "gauge", "1 while clients are served.",
-          state.phase == ServerState::kReady && (facts == nullptr || has_way_in(*facts)) ? 1 : 0);
+  out.one("kvserver_ready", "gauge", "1 while clients are served, or as a backup in sync.",
+          is_ready(state, facts) ? 1 : 0);
   out.one("kvserver_healthy", "gauge", "1 while neither the main thread nor a worker is stuck.",
           state.stuck.empty() ? 1 : 0);
   // Metrics of any process, under the names that all programs use.
@@ -240,15 +241,18 @@ void add_queue(Exposition& out, const ServerState& state, const ServerFacts& fac
   out.sample({{"level", "sync"}}, facts.sum(WorkerCounters::kSyncWrites));
 }
 
+// `is`: nullptr: memory only.
+void add_disk_state(Exposition& out, const DiskState* is, bool hangs) {
+  out.family("kvserver_disk_state", "gauge", "1 for the current state of the disk.");
+  out.sample({{"state", "none"}}, is == nullptr ? 1 : 0);
+  for (const DiskState state : kDiskStates)
+    out.sample({{"state", to_string(state)}}, is != nullptr && *is == state && !hangs ? 1 : 0);
+  out.sample({{"state", LogFacts::kHung}}, is != nullptr && hangs ? 1 : 0);
+}
+
 void add_disk(Exposition& out, const ServerFacts& facts) {
   const LogFacts& log = facts.log;
-  out.family("kvserver_disk_state", "gauge", "1 for the current state of the disk.");
-  out.sample({{"state", "none"}}, log.persistent ? 0 : 1);
-  for (const DiskState state : kDiskStates) {
-    const bool is_it = log.persistent && log.disk == state && !log.disk_hangs;
-    out.sample({{"state", to_string(state)}}, is_it ? 1 : 0);
-  }
-  out.sample({{"state", LogFacts::kHung}}, log.persistent && log.disk_hangs ? 1 : 0);
+  add_disk_state(out, log.persistent ? &log.disk : nullptr, log.disk_hangs);
   counter(out, "kvserver_disk_failures_total", "Failures of the disk.", log.applier.failures);
   seconds(out, "kvserver_disk_failing_seconds", "Duration of the current failure of the disk.",
           static_cast<double>(log.disk_failed_ms) / 1e3);
@@ -279,7 +283,12 @@ void add_one_sided(Exposition& out, const ServerFacts& facts) {
 std::string metrics_text(const ServerState& state, const ServerFacts* facts) {
   Exposition out;
   add_process(out, state, facts);
-  if (facts == nullptr) return out.text();
+  if (state.group != nullptr) add_group(out, *state.group);
+  if (facts == nullptr) {
+    if (state.group != nullptr && state.group->disk)
+      add_disk_state(out, &state.group->disk->state, state.group->disk->hangs);
+    return out.text();
+  }
   add_requests(out, *facts);
   add_latencies(out, *facts);
   add_clients(out, *facts);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "server/monitor/group_reports.h"
 #include "server/monitor/status_page.h"
 
 namespace rkv::server {
@@ -16,6 +17,24 @@ const char* consequence_of(const LogFacts& log) {
   if (log.disk_hangs)
     return ": durable writes wait, others are accepted until the queue is full; reads go on";
   return log.disk == DiskState::kOk ? "" : ": writes are refused, reads go on";
+}
+
+// Of a server that has begun to serve.
+std::string serving_text(const ServerFacts& facts, const GroupStatus* group, bool is_ready) {
+  const std::string closed = closed_endpoints(facts);
+  if (!has_way_in(facts)) return "no client can reach it\n" + closed;
+  std::string text = is_ready ? "ready\n" : "";
+  if (group != nullptr) text += group_line(*group) + group_worries(*group);
+  if (facts.log.persistent) {
+    text += fmt::format("disk: {}{}\n", facts.log.disk_name(), consequence_of(facts.log));
+  } else {
+    text += "disk: none\n";
+  }
+  if (facts.store.loading) {
+    text +=
+        fmt::format("loading: {} of about {} records\n", facts.load.loaded, facts.load.estimated);
+  }
+  return text + closed;
 }
 
 double as_seconds(Nanos time) {
@@ -43,6 +62,12 @@ void Monitor::doing(std::string what) {
   const MutexLock lock(mutex_);
   ++change_;
   doing_ = std::move(what);
+}
+
+void Monitor::in_group(std::function<std::shared_ptr<const GroupStatus>()> status) {
+  const MutexLock lock(mutex_);
+  ++change_;
+  group_ = std::move(status);
 }
 
 void Monitor::ready(Parts parts) {
@@ -74,7 +99,7 @@ void Monitor::tick() {
 void Monitor::stopping() {
   const MutexLock lock(mutex_);
   ++change_;
-  if (phase_ == ServerState::kReady) phase_ = ServerState::kStopping;
+  if (phase_ == ServerState::kReady || group_) phase_ = ServerState::kStopping;
 }
 
 void Monitor::close() {
@@ -83,10 +108,15 @@ void Monitor::close() {
   const MutexLock lock(mutex_);
   ++change_;
   parts_.reset();
+  group_ = nullptr;
 }
 
-// Nothing is stuck while the server starts or stops: workers have not begun, or are ending.
+// Nothing is stuck while the server starts or stops: workers have not begun, or are ending. A backup
+// has a thread that follows the group.
 std::string Monitor::stuck() const {
+  if (group_ && phase_ != ServerState::kStopping) {
+    if (std::string stuck = stuck_replicator(*group_(), clock_.now()); !stuck.empty()) return stuck;
+  }
   if (phase_ != ServerState::kReady || liveness_.looked_at() == 0) return {};
   if (clock_.now() - liveness_.looked_at() >= Liveness::kStuckAfter) {
     return "the main thread is stuck";
@@ -96,8 +126,11 @@ std::string Monitor::stuck() const {
 }
 
 ServerState Monitor::state() const {
-  return {
-      .phase = phase_, .doing = doing_, .stuck = stuck(), .unix_ms_at_start = unix_ms_at_start_};
+  return {.phase = phase_,
+          .doing = doing_,
+          .stuck = stuck(),
+          .unix_ms_at_start = unix_ms_at_start_,
+          .group = group_ ? group_() : nullptr};
 }
 
 Monitor::View& Monitor::view() {
@@ -137,25 +170,21 @@ HttpAnswer Monitor::health() {
 // A failing disk does not make the server unready: reads go on. The answer names the disk's state.
 HttpAnswer Monitor::readiness() {
   const View& now = view();
-  if (now.state.phase == ServerState::kStarting)
-    return {.status = 503, .body = "starting: " + now.state.doing + "\n"};
-  if (now.state.phase == ServerState::kStopping || !now.facts)
-    return {.status = 503, .body = "stopping\n"};
-  const ServerFacts& facts = *now.facts;
-  const std::string closed = closed_endpoints(facts);
-  if (!has_way_in(facts)) return {.status = 503, .body = "no client can reach it\n" + closed};
-  std::string text = "ready\n";
-  if (facts.log.persistent) {
-    text += fmt::format("disk: {}{}\n", facts.log.disk_name(), consequence_of(facts.log));
+  const GroupStatus* const group = now.state.group.get();
+  const bool is_backup = group != nullptr && group->role != GroupStatus::Role::kPrimary;
+  HttpAnswer answer{.status = is_ready(now.state, now.known()) ? 200U : 503U};
+  if (now.state.phase == ServerState::kStopping) {
+    answer.body = "stopping\n";
+  } else if (is_backup) {
+    answer.body = group_line(*group) + group_worries(*group);
+  } else if (now.state.phase == ServerState::kStarting) {
+    answer.body = "starting: " + now.state.doing + "\n";
+  } else if (!now.facts) {
+    answer.body = "stopping\n";
   } else {
-    text += "disk: none\n";
+    answer.body = serving_text(*now.facts, group, answer.status == 200);
   }
-  if (facts.store.loading) {
-    text +=
-        fmt::format("loading: {} of about {} records\n", facts.load.loaded, facts.load.estimated);
-  }
-  text += closed;
-  return {.body = std::move(text)};
+  return answer;
 }
 
 HttpAnswer Monitor::answer(std::string_view path) {

@@ -4,6 +4,7 @@
 //   Monitor monitor(clock);
 //   monitor.listen("127.0.0.1:9471");        // optional
 //   monitor.doing("opening the database");
+//   monitor.in_group([this] { return replicator_->status(); });   // of a replica
 //   ...
 //   monitor.ready({.facts = [this] { return facts(); }, ...});
 //   ... every 100 ms: monitor.tick();
@@ -14,7 +15,8 @@
 // workers take turns and how far the disk lags behind.
 //
 // Invariants:
-//  MON-1  The parts are called only between ready() and the end of close().
+//  MON-1  The parts are called only between ready() and the end of close(); the status of a group
+//      only between in_group() and that.
 //  MON-2  Facts are gathered and turned into text without the lock that tick() takes. A request
 //      therefore delays only what facts() itself locks.
 //  MON-3  A kept answer is served for at most kKept, and never after the state has changed.
@@ -30,10 +32,10 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/lag_meter.h"
 #include "common/mutex.h"
 #include "server/monitor/facts.h"
 #include "server/monitor/http_server.h"
-#include "server/monitor/lag_meter.h"
 #include "server/monitor/liveness.h"
 #include "server/monitor/reports.h"
 
@@ -71,6 +73,9 @@ class Monitor {
   Status listen(const std::string& address, std::vector<std::string> names = {});
   // Sets the text after "starting: ", which says what the start is doing.
   void doing(std::string what);
+  // The server is a replica of a group: a backup is ready too, when it is in sync. `status` must
+  // not block.
+  void in_group(std::function<std::shared_ptr<const GroupStatus>()> status);
   // Clients are served from now on; `parts` supplies the facts.
   void ready(Parts parts);
   // Checks workers and disk lag. Call every 100 ms.
@@ -99,6 +104,7 @@ class Monitor {
   ServerState::Phase phase_ RKV_GUARDED_BY(mutex_) = ServerState::kStarting;
   std::string doing_ RKV_GUARDED_BY(mutex_) = "reading the options";
   std::shared_ptr<const Parts> parts_ RKV_GUARDED_BY(mutex_);
+  std::function<std::shared_ptr<const GroupStatus>()> group_ RKV_GUARDED_BY(mutex_);
   LagMeter wal_lag_ RKV_GUARDED_BY(mutex_);
   LagMeter sync_lag_ RKV_GUARDED_BY(mutex_);
   Liveness liveness_ RKV_GUARDED_BY(mutex_);

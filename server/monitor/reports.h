@@ -5,6 +5,7 @@
 // system for CPU time, memory and open files.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "server/monitor/facts.h"
@@ -20,6 +21,7 @@ struct ServerState {
   double wal_lag_s = 0;   // age of the oldest write that is not in the write-ahead log
   double sync_lag_s = 0;  // age of the oldest write that is not synced
   std::uint64_t unix_ms_at_start = 0;
+  std::shared_ptr<const GroupStatus> group{};  // nullptr: in no group, or not known yet
 };
 // "starting", "ready", "stopping".
 const char* to_string(ServerState::Phase phase);
@@ -31,6 +33,9 @@ std::uint64_t requests_waiting(const WorkerFacts& worker);
 // Requests that the worker's clients may have unanswered.
 std::uint64_t credits_granted(const WorkerFacts& worker);
 
+// What /readyz says by its status: clients are served, or this is a backup in sync. `facts`: nullptr
+// until the server has begun to serve.
+bool is_ready(const ServerState& state, const ServerFacts* facts);
 // Whether clients can reach the server over at least one network.
 bool has_way_in(const ServerFacts& facts);
 // One line for each network that does not serve.

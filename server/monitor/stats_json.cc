@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/process_time.h"
+#include "server/monitor/group_reports.h"
 #include "server/monitor/reports.h"
 #include "server/program/options.h"
 
@@ -118,6 +119,7 @@ std::string stats_json(const ServerFacts& facts) {
   json.update(requests_json(facts));
   json.update(store_json(facts));
   json.update(disk_json(facts));
+  if (facts.group != nullptr) json["group"] = group_json(*facts.group);
   json.update(Json{
       {"user_cpu_us", used.user_us},
       {"system_cpu_us", used.system_us},

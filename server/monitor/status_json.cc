@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "server/monitor/group_reports.h"
 #include "server/monitor/process_facts.h"
 #include "server/monitor/reports.h"
 #include "server/program/options.h"
@@ -123,6 +124,14 @@ const char* to_string(ServerState::Phase phase) {
   return "unknown";
 }
 
+bool is_ready(const ServerState& state, const ServerFacts* facts) {
+  if (state.phase == ServerState::kStopping) return false;
+  const GroupStatus* const group = state.group.get();
+  if (group != nullptr && group->role != GroupStatus::Role::kPrimary) return is_in_place(*group);
+  if (state.phase == ServerState::kStarting) return false;
+  return (group == nullptr || is_in_place(*group)) && facts != nullptr && has_way_in(*facts);
+}
+
 // Approximate: a request is counted at arrival and again at its answer, and the two are not read
 // atomically.
 std::uint64_t requests_waiting(const WorkerFacts& worker) {
@@ -144,6 +153,7 @@ std::uint64_t credits_granted(const WorkerFacts& worker) {
 
 std::string status_json(const ServerState& state, const ServerFacts* facts) {
   Json json = {{"state", to_string(state.phase)},
+               {"ready", is_ready(state, facts)},
                {"doing", state.doing},
                {"stuck", state.stuck},
                {"start_time_unix_ms", state.unix_ms_at_start},
@@ -152,6 +162,8 @@ std::string status_json(const ServerState& state, const ServerFacts* facts) {
     json.update(Json::parse(stats_json(*facts)));
     json.update(more_json(state, *facts));
     json.update(reasons_json(*facts));
+  } else if (state.group != nullptr) {
+    json["group"] = group_json(*state.group);
   }
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -52,6 +52,9 @@ class BackupDisk {
   const LogPosition& fed() const { return fed_; }
   // Whether it accepts writes; if not, it tries again by itself.
   bool has_failed() const { return queue_->failed(); }
+  DiskState state() const { return queue_->disk_state(); }
+  // How long it has not answered a write or a sync; 0: less than Applier::kHungAfter.
+  Nanos hung_for(Nanos now) const { return applier_.counts().hung_for(now); }
   // Writes and syncs what was fed. Blocks. Does nothing the second time.
   Status stop();
 

@@ -92,24 +92,26 @@ bool ConfigurationAgent::sleep(Nanos at_most) {
 
 void ConfigurationAgent::watch() {
   name_thread("rkv-etcd-watch");
-  bool has_read = false;
+  bool reads = true;  // else it waits for a change
   for (;;) {
     {
       const MutexLock lock(mutex_);
       if (stopping_) return;
     }
-    const auto stored =
-        has_read ? store_.wait_for_other(revision_.load(), Deadline::after_ms(clock_, kWatchMs))
-                 : store_.read(Deadline::after_ms(clock_, kReadMs));
+    const auto stored = reads
+                            ? store_.read(Deadline::after_ms(clock_, kReadMs))
+                            : store_.wait_for_other(revision_.load(),
+                                                    Deadline::after_ms(clock_, kWatchMs));
+    // A watch that times out says nothing: perhaps nothing has changed, perhaps nobody answers.
+    const bool says_nothing = !reads && !stored && stored.error().code == Code::kTimeout;
+    reads = !stored;
+    if (says_nothing) continue;
+    (void)note(stored, "reading");
     if (stored) {
-      (void)note(stored, "watching");
-      has_read = true;
       revision_.store(stored->revision);
       read_(*stored);
-    } else if (!has_read || stored.error().code != Code::kTimeout) {
-      // A watch that times out says nothing: nothing may have changed.
-      (void)note(stored, "reading");
-      if (!sleep(kRetryAfter)) return;
+    } else if (!sleep(kRetryAfter)) {
+      return;
     }
   }
 }

@@ -21,6 +21,7 @@
 #include "server/replica/backup_disk.h"
 #include "server/replica/configuration_agent.h"
 #include "server/replica/entry_block.h"
+#include "server/replica/group_reporter.h"
 #include "server/replica/log_sender.h"
 #include "server/replica/replica_storage.h"
 #include "server/replication/connection/replica_connection.h"
@@ -96,10 +97,12 @@ class Replicator::Impl {
         timer_(io_),
         agent_(parts.store, parts.clock, [this](const ConfigurationStore::Stored& stored) {
           asio::post(io_, [this, stored] { configuration_read(stored); });
-        }) {}
+        }),
+        reporter_(options_.group, options_.name) {}
 
   Status start(std::string* problem);
   State state() const;
+  std::shared_ptr<const GroupStatus> status() const { return reporter_.latest(); }
   Result<Storage*> take_over();
   void serve(Serving serving);
   Status stop();
@@ -127,6 +130,7 @@ class Replicator::Impl {
   void end(std::string why, bool may_start_again = true);
   bool has_ended() const;
   void publish_primary();
+  void report();
 
   void follow();
   void connect();
@@ -189,6 +193,8 @@ class Replicator::Impl {
   Nanos next_tick_ = 0;
   std::string told_;  // the configuration that was logged
 
+  GroupReporter reporter_;
+
   mutable Mutex mutex_;
   State state_ RKV_GUARDED_BY(mutex_);
 };
@@ -248,6 +254,7 @@ void Replicator::Impl::turn() {
   timer_.expires_after(kTurn);
   timer_.async_wait([this](const asio::error_code&) { turn(); });
   pump();
+  if (reporter_.is_due(now())) report();
 }
 
 // Many calls until the replicator's thread gets to it are one turn.
@@ -348,6 +355,21 @@ void Replicator::Impl::publish_primary() {
   state_.term = primary != nullptr ? primary->configuration().term : membership_.backup().term();
 }
 
+void Replicator::Impl::report() {
+  GroupStatus status = reporter_.describe(membership_, log_, now());
+  if (const State ended = state(); ended.phase == Phase::kEnded) {
+    status.role = GroupStatus::Role::kEnded;
+    status.why_ended = ended.why;
+  }
+  status.is_serving = status.is_serving && serving_;
+  status.connections = peers_.size();
+  status.is_connected = primary_ != nullptr;
+  status.etcd_silent_for = agent_.unanswered_for(now());
+  reporter_.add_copies(status, copy_sender_.get(), copy_receiver_.get());
+  if (disk_) GroupReporter::add_disk(status, *disk_, now());
+  reporter_.publish(std::move(status));
+}
+
 // ---- a backup
 
 void Replicator::Impl::follow() {
@@ -435,6 +457,7 @@ void Replicator::Impl::receive_copy() {
       [this](const std::string& problem) {
         copy_receiver_.reset();
         if (!problem.empty()) {
+          reporter_.copy_not_received();
           log_warn(EventName("copy_failed"), "the primary's database was not copied: {}", problem);
           connect_again_at_ = now() + kCopyAgainAfter;
           return;
@@ -457,6 +480,7 @@ void Replicator::Impl::send_copy(std::uint64_t number, const CopyRequest& reques
         io_, options_.data_dir,
         [this](const std::string& target) { return parts_.engine.checkpoint(target); },
         [this](const std::string& replica, const std::string& problem) {
+          reporter_.copy_sent(problem.empty());
           log_info(EventName("copy_sent"), "the copy of the database for {} is over{}{}",
                    field("replica", replica), problem.empty() ? "" : ": ", problem);
           log_kept_until_ = now() + kLogKeptAfterCopy;
@@ -683,6 +707,9 @@ Status Replicator::start(std::string* problem) {
 }
 Replicator::State Replicator::state() const {
   return impl_->state();
+}
+std::shared_ptr<const GroupStatus> Replicator::status() const {
+  return impl_->status();
 }
 Result<Storage*> Replicator::take_over() {
   return impl_->take_over();

@@ -34,6 +34,7 @@
 #include "server/persistence/commit_log.h"
 #include "server/persistence/replication_rounds.h"
 #include "server/persistence/storage_engine.h"
+#include "server/replica/group_status.h"
 #include "server/replication/connection/group_secret.h"
 #include "server/replication/replication_times.h"
 
@@ -42,6 +43,7 @@ namespace rkv::server {
 class Replicator {
  public:
   struct Options {
+    std::string group;    // its name in etcd, for reports
     std::string name;     // of this replica in its group
     std::string address;  // HOST:PORT for clients; replicas use the port above it
     std::string data_dir;
@@ -89,6 +91,9 @@ class Replicator {
   // address cannot be used.
   Status start(std::string* problem);
   State state() const;
+  // What people and alarms see of the group. Never nullptr, and some hundred milliseconds old; much
+  // older if the replicator's thread is stuck.
+  std::shared_ptr<const GroupStatus> status() const;
   // Ends the writing of a backup, and gives the storage for the writing of a primary. Blocks until
   // all is synced. REQUIRES: kElected.
   Result<Storage*> take_over();

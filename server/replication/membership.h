@@ -68,10 +68,14 @@ class Membership {
   // The primary to connect to; nullptr: there is none, or it is this replica.
   const Member* primary_member() const;
   Backup& backup() { return *backup_; }          // REQUIRES: not kStarting
+  const Backup& backup() const { return *backup_; }
   Primary* primary() { return primary_.get(); }  // nullptr: not kLeading
+  const Primary* primary() const { return primary_.get(); }
   // Whether it may tick and answer.
   bool acts(Nanos now) const { return primary_ != nullptr && now >= acts_from_; }
   std::int64_t revision() const { return revision_; }
+  // The newest that was read; nullopt: none.
+  const std::optional<GroupConfiguration>& configuration() const { return configuration_; }
   bool is_in_sync() const { return configuration_ && configuration_->has_in_sync(replica_); }
 
  private:

@@ -175,6 +175,39 @@ bool Primary::covers(Nanos tick) const {
   return lease_until() > tick + times_.window;
 }
 
+Primary::Other Primary::other(const Replica& replica, const Connection* connection) const {
+  Other made{.name = replica.name,
+             .address = replica.address,
+             .is_in_sync = has_process(configuration_, replica.epoch),
+             .is_connected = connection != nullptr,
+             .needs_copy = connection != nullptr && connection->needs_copy};
+  if (const auto at = processes_.find(replica.epoch); at != processes_.end()) {
+    made.last = at->second.last;
+    made.heard_at = at->second.heard_at;
+  }
+  return made;
+}
+
+std::vector<Primary::Other> Primary::others() const {
+  std::vector<Other> all;
+  const auto connection_of = [this](std::uint64_t epoch) -> const Connection* {
+    const auto at = std::ranges::find_if(
+        connections_, [epoch](const auto& each) { return each.second.replica.epoch == epoch; });
+    return at == connections_.end() ? nullptr : &at->second;
+  };
+  for (const Member& member : configuration_.members) {
+    if (!member.in_sync() || member.epoch == replica_.epoch) continue;
+    all.push_back(
+        other({.name = member.name, .address = member.address, .epoch = member.epoch},
+              connection_of(member.epoch)));
+  }
+  for (const auto& [peer, connection] : connections_) {
+    if (!has_process(configuration_, connection.replica.epoch))
+      all.push_back(other(connection.replica, &connection));
+  }
+  return all;
+}
+
 bool Primary::has_failed(const Process& process, Nanos now) const {
   const auto is_over = [&](Nanos since) {
     return now - std::max(since, silent_at_) > times_.failure;

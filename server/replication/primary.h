@@ -23,6 +23,8 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "server/replication/messages.h"
 #include "server/replication/replication_times.h"
@@ -88,6 +90,18 @@ class Primary {
   Nanos heard_since() const;
   // A message is due to all: somebody waits for heard_since() to pass this moment.
   void begin_round() { ++rounds_; }
+  // What is known of another replica, which is in sync or connected, or both.
+  struct Other {
+    std::string name;
+    std::string address;
+    bool is_in_sync = false;
+    bool is_connected = false;
+    bool needs_copy = false;
+    LogPosition last{};  // the end of what it has answered in this term
+    Nanos heard_at = 0;  // or since when it is expected to answer
+  };
+  // Those in sync first.
+  std::vector<Other> others() const;
   // Whether a tick that was read from the clock as `tick` before this call may be shown.
   bool covers(Nanos tick) const;
 
@@ -126,6 +140,7 @@ class Primary {
   };
 
   bool counts(std::uint64_t epoch) const;
+  Other other(const Replica& replica, const Connection* connection) const;
   template <class Visit>
   void for_each_counted(Visit visit) const;
   bool is_silent(Nanos now) const;

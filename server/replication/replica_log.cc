@@ -10,12 +10,20 @@ namespace rkv::server {
 void ReplicaLog::append(const LogPosition& last, EntryBytes bytes) {
   const LogPosition previous = history_.last();
   history_.extend(last);
+  const std::uint64_t before = appended_bytes_;
   kept_bytes_ += bytes->size();
-  blocks_.push_back({.previous = previous, .last = last, .bytes = std::move(bytes)});
+  appended_bytes_ += bytes->size();
+  blocks_.push_back({{.previous = previous, .last = last, .bytes = std::move(bytes)}, before});
 }
 
-std::deque<EntryBlock>::const_iterator ReplicaLog::find_after(const LogPosition& position) const {
-  return std::ranges::lower_bound(blocks_, position, {}, &EntryBlock::previous);
+std::deque<ReplicaLog::Kept>::const_iterator ReplicaLog::find_after(
+    const LogPosition& position) const {
+  return std::ranges::lower_bound(blocks_, position, {}, &Kept::previous);
+}
+
+std::uint64_t ReplicaLog::bytes_after(const LogPosition& position) const {
+  const auto at = find_after(position);
+  return at == blocks_.end() ? 0 : appended_bytes_ - at->before;
 }
 
 const EntryBlock* ReplicaLog::after(const LogPosition& position) const {
@@ -51,6 +59,7 @@ void ReplicaLog::cut(const LogPosition& position) {
   RKV_CHECK(can_cut(position), "what was released is not taken back, and blocks are not split");
   while (!blocks_.empty() && blocks_.back().last > position) {
     kept_bytes_ -= blocks_.back().bytes->size();
+    appended_bytes_ = blocks_.back().before;
     blocks_.pop_back();
   }
   history_.cut(position);

@@ -62,14 +62,20 @@ class ReplicaLog {
   LogPosition last() const { return history_.last(); }
   const TermHistory& history() const { return history_; }
   std::size_t kept_bytes() const { return kept_bytes_; }
+  // Of the blocks behind `position` that are kept.
+  std::uint64_t bytes_after(const LogPosition& position) const;
 
  private:
-  std::deque<EntryBlock>::const_iterator find_after(const LogPosition& position) const;
+  struct Kept : EntryBlock {
+    std::uint64_t before = 0;  // bytes of all blocks of the log before this one
+  };
+  std::deque<Kept>::const_iterator find_after(const LogPosition& position) const;
 
   LogPosition start_;
   TermHistory history_;
-  std::deque<EntryBlock> blocks_;
+  std::deque<Kept> blocks_;
   std::size_t kept_bytes_ = 0;
+  std::uint64_t appended_bytes_ = 0;  // of all blocks of the log
 };
 
 }  // namespace rkv::server

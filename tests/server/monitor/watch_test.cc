@@ -1,7 +1,7 @@
 // What is looked at between two questions: how far the disk is behind, and whether threads turn.
 #include <gtest/gtest.h>
 
-#include "server/monitor/lag_meter.h"
+#include "common/lag_meter.h"
 #include "server/monitor/liveness.h"
 
 namespace rkv::server {

@@ -38,7 +38,7 @@ class FakeStore final : public ConfigurationStore {
   Result<Stored> wait_for_other(std::int64_t revision, const Deadline&) override {
     const MutexLock lock(mutex_);
     if (stored_.revision == revision) changed_.wait_for(mutex_, std::chrono::milliseconds(50));
-    if (is_silent_) return fail(Code::kUnreachable, "silent");
+    if (is_silent_) return fail(Code::kTimeout, "silent, or nothing new");
     if (stored_.revision == revision) return fail(Code::kTimeout, "nothing new");
     return stored_;
   }
@@ -124,6 +124,19 @@ TEST(ConfigurationAgent, AWantedChangeIsSentUntilTheStoreAnswers) {
     std::this_thread::yield();
   test.store.set_silent(false);
   test.reads.wait_for(1);
+  while (test.agent.unanswered_for(test.clock.now()) != 0)
+    std::this_thread::yield();
+}
+
+TEST(ConfigurationAgent, AStoreThatDoesNotAnswerIsNoticedWhileNothingIsToBeStored) {
+  Fixture test;
+  test.agent.start();
+  test.reads.wait_for(0);
+  EXPECT_EQ(test.agent.unanswered_for(test.clock.now()), 0);
+  test.store.set_silent(true);
+  while (test.agent.unanswered_for(test.clock.now()) == 0)
+    std::this_thread::yield();
+  test.store.set_silent(false);
   while (test.agent.unanswered_for(test.clock.now()) != 0)
     std::this_thread::yield();
 }

@@ -64,6 +64,22 @@ TEST(ReplicaLog, KeepsBlocksUntilTheyAreReleased) {
   EXPECT_EQ(log.kept_bytes(), 0U);
 }
 
+TEST(ReplicaLog, CountsTheBytesBehindAPosition) {
+  ReplicaLog log(history({at(1, 10)}));
+  EXPECT_EQ(log.bytes_after(at(1, 10)), 0U);
+  for (const std::uint64_t version : {20U, 30U, 40U})
+    log.append(at(1, version), some());
+  EXPECT_EQ(log.bytes_after(at(1, 10)), 24U);
+  EXPECT_EQ(log.bytes_after(at(1, 30)), 8U);
+  EXPECT_EQ(log.bytes_after(at(1, 40)), 0U);
+  EXPECT_EQ(log.bytes_after(at(1, 35)), 0U) << "within the last block";
+  log.release(20);
+  EXPECT_EQ(log.bytes_after({}), 16U) << "as far as it is kept";
+  log.cut(at(1, 30));
+  log.append(at(2, 50), some());
+  EXPECT_EQ(log.bytes_after(at(1, 20)), 16U);
+}
+
 struct BackupTest : testing::Test {
   ReplicaLog log;
   Backup backup{log, replica("b", 2), kGroup, {}};
@@ -296,6 +312,24 @@ TEST_F(PrimaryTest, AnotherProcessOfANameDoesNotCount) {
   exchange(9);
   EXPECT_EQ(primary.marks(), Marks{}) << "the process of b that is in sync has answered nothing";
   EXPECT_EQ(primary.lease_until(), std::numeric_limits<Nanos>::min());
+}
+
+TEST_F(PrimaryTest, SaysWhatItKnowsOfOthers) {
+  connect(2);
+  exchange(2);
+  now += kMs;
+  connect(4);  // d, not in sync
+  const std::vector<Primary::Other> others = primary.others();
+  ASSERT_EQ(others.size(), 3U);
+  EXPECT_EQ(others[0].name, "b");
+  EXPECT_TRUE(others[0].is_in_sync && others[0].is_connected);
+  EXPECT_EQ(others[0].last, at(1, 10));
+  EXPECT_EQ(others[0].heard_at, now - kMs);
+  EXPECT_EQ(others[1].name, "c");
+  EXPECT_TRUE(others[1].is_in_sync && !others[1].is_connected);
+  EXPECT_EQ(others[1].last, LogPosition{}) << "it has answered nothing in this term";
+  EXPECT_EQ(others[2].name, "d");
+  EXPECT_TRUE(!others[2].is_in_sync && others[2].is_connected);
 }
 
 TEST_F(PrimaryTest, ABackupThatAnswersWithoutProgressLeaves) {

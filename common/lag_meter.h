@@ -15,7 +15,7 @@
 
 #include "common/clock.h"
 
-namespace rkv::server {
+namespace rkv {
 
 class LagMeter {
  public:
@@ -56,4 +56,4 @@ class LagMeter {
   std::deque<Note> notes_;
 };
 
-}  // namespace rkv::server
+}  // namespace rkv
