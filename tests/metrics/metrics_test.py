@@ -18,7 +18,6 @@ from kv import LIMIT_S, Server, parse_metrics, wait_until
 
 BIN = ""
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-DASHBOARD = os.path.join(ROOT, "server/monitor/dashboard/kvserver.json")
 
 
 def requests(metrics, operation, status="ok"):
@@ -109,28 +108,6 @@ class Metrics(unittest.TestCase):
             checked = subprocess.run([promtool, "check", "metrics"], input=text, text=True,
                                      capture_output=True, timeout=LIMIT_S, check=False)
             self.assertEqual((checked.returncode, checked.stdout, checked.stderr), (0, "", ""))
-
-    def test_names_of_the_dashboard_exist(self):
-        with open(DASHBOARD, encoding="utf-8") as file:
-            dashboard = json.load(file)
-        with Server(BIN) as server:
-            text = server.get("/metrics")[2]
-        families = set(re.findall(r"^# TYPE (\w+) ", text, re.M))
-        names = set()
-        expressions = [target["expr"] for panel in dashboard["panels"]
-                       for target in panel.get("targets", [])]
-        self.assertGreater(len(expressions), 10)
-        for expression in expressions:
-            used = re.findall(r"\b(?:kvserver|process)_\w+", expression)
-            self.assertTrue(used, expression)
-            names.update(used)
-        for name in names:
-            self.assertIn(re.sub(r"_(bucket|sum|count)$", "", name) if name not in families else name,
-                          families)
-        labels = {f"{name}={value}" for name, value in re.findall(r'(\w+)="([^"]*)"', text)}
-        for expression in expressions:
-            for name, value in re.findall(r'(\w+)="([\w-]+)"', expression):
-                self.assertIn(f"{name}={value}", labels, expression)
 
     def test_status_health_and_other_paths(self):
         with Server(BIN, disk=False) as server:

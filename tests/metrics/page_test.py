@@ -15,6 +15,7 @@ import unittest
 import urllib.request
 
 from kv import LIMIT_S, Server, wait_until
+from replicas import Group
 
 BIN = ""
 SCREENSHOT = ""
@@ -122,7 +123,9 @@ class Page(unittest.TestCase):
             self.assertEqual(self.text("trouble"), "")
             self.assertEqual(self.text("disk"), "ok")
             self.assertEqual(self.text("memory-limit"), "64.0 MiB")
+            self.assertTrue(self.browser.run("return document.getElementById('group').hidden"))
             empty = self.browser.run("return [...document.querySelectorAll('dd, main span[id]')]"
+                                     ".filter(e => !e.closest('#group'))"
                                      ".filter(e => ['', '-'].includes(e.textContent)).map(e => e.id)")
             self.assertEqual(empty, [])
             records = self.text("records")
@@ -154,8 +157,8 @@ class Page(unittest.TestCase):
             "return [...document.querySelectorAll('section, dd, th, td, h2, header, footer')].filter("
             "e => e.getBoundingClientRect().right > 360.5).map(e => e.id || e.textContent)")
         self.assertEqual(cut, [])
-        self.assertTrue(self.browser.run("const e = document.querySelector('.scroll');"
-                                         "return e.scrollWidth <= e.clientWidth"), "the table is cut")
+        self.assertTrue(self.browser.run("return [...document.querySelectorAll('.scroll')].every("
+                                         "e => e.scrollWidth <= e.clientWidth)"), "a table is cut")
         colours = []
         for scheme in ("light", "dark"):
             self.browser.scheme(scheme)
@@ -163,6 +166,38 @@ class Page(unittest.TestCase):
             self.browser.picture("phone-" + scheme)
         self.assertNotEqual(*colours)
         self.browser.scheme("light")
+
+    def member(self, name):
+        return self.browser.run(f"const row = document.querySelector('[data-member={name}]');"
+                                "return row ? row.cells[1].textContent : ''")
+
+    def test_shows_a_group_as_each_of_its_replicas_knows_it(self):
+        with Group(BIN, 2) as group:
+            primary, backup = group.replicas
+            self.browser.width(1100, 900)
+            self.open(primary)
+            self.assertEqual(self.text("state"), "ready")
+            self.assertEqual(self.text("trouble"), "")
+            self.assertEqual(self.text("group-role"), "n1, primary")
+            self.assertEqual((self.member("n1"), self.member("n2")), ("primary", "in sync"))
+            self.assertRegex(self.text("group-lease"), r"^[01]\.\d s$")
+            self.browser.picture("group")
+            self.look_on_a_phone()
+            self.browser.width(1100, 900)
+            self.open(backup)
+            self.assertEqual(self.text("state"), "backup")
+            self.assertEqual(self.text("trouble"), "")
+            self.assertEqual(self.text("group-role"), "n2, backup")
+            shown = self.browser.run("return [...document.querySelectorAll('section')].filter(e => !e.hidden)"
+                                     ".map(e => e.id)")
+            self.assertEqual(shown, ["group"], "a backup has nothing else to show")
+            self.browser.picture("backup")
+            self.open(primary)
+            backup.kill()
+            wait_until(lambda: self.member("n2") == "not in sync", "the page to see it")
+            self.assertEqual(self.text("trouble"), "not in sync: n2 · only one copy of the data")
+            self.assertEqual(self.browser.run("return document.getElementById('state').className"), "warn")
+            self.assertEqual(self.browser.console(), [])
 
     def test_says_when_the_server_has_gone_and_when_it_is_back(self):
         with Server(BIN, disk=False) as server:
