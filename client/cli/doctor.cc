@@ -173,6 +173,7 @@ ExitCode run_doctor(const Command& command) {
     report.add(judge_server(all.back(), globals.names_server));
   }
   report.add(judge_list(all));
+  report.add(judge_groups(all));
   return report.end();
 }
 

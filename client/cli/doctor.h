@@ -77,6 +77,23 @@ struct ServerFindings {
     std::string why{};
   };
   std::vector<Closed> closed{};
+  // What the primary of a replicated group says of it. A backup that was asked directs to it, so it
+  // has answered then.
+  struct Group {
+    struct Member {
+      std::string name{};
+      std::string address{};
+      bool in_sync = false;
+      bool connected = false;  // of a backup, to the primary
+    };
+    std::string name{};
+    std::string primary{};  // its name
+    std::string address{};  // the primary's
+    std::uint64_t term = 0;
+    double etcd_silent_s = 0;
+    std::vector<Member> members{};
+  };
+  std::optional<Group> group{};
   Latency read{};  // one-sided
   Latency ping{};  // by request
 };
@@ -88,8 +105,14 @@ void ask_client(Client& client, ServerFindings& facts);
 // `named`: a flag or the environment named the server.
 std::vector<Finding> judge_server(const ServerFindings& facts, bool named);
 
-// Checks a list of servers: two addresses of one process are an error.
+// Whether the server that was asked is a backup, and another one has answered: the primary.
+bool was_directed(const ServerFindings& facts);
+
+// Checks a list of servers: two addresses of one process are an error, unless it is the primary of
+// a group, to which a backup has directed.
 std::vector<Finding> judge_list(std::span<const ServerFindings> servers);
+// The groups that the servers belong to: who is the primary, and what is not as it should be.
+std::vector<Finding> judge_groups(std::span<const ServerFindings> servers);
 
 // ---- the verb
 

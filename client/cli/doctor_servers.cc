@@ -45,6 +45,35 @@ std::string text_of(const Json& from, const char* name) {
   return found != from.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+bool is_true(const Json& from, const char* name) {
+  const auto found = from.find(name);
+  return found != from.end() && found->is_boolean() && found->get<bool>();
+}
+
+// The text comes from a peer: any field may have any type.
+void note_group(const Json& stats, ServerFindings& facts) {
+  const auto group = stats.find("group");
+  if (group == stats.end() || !group->is_object()) return;
+  ServerFindings::Group& noted = facts.group.emplace();
+  noted.name = text_of(*group, "name");
+  noted.primary = text_of(*group, "primary");
+  noted.address = text_of(*group, "primary_address");
+  if (const auto term = group->find("term"); term != group->end() && term->is_number_unsigned())
+    noted.term = term->get<std::uint64_t>();
+  if (const auto silent = group->find("etcd_silent_seconds");
+      silent != group->end() && silent->is_number())
+    noted.etcd_silent_s = silent->get<double>();
+  const auto members = group->find("members");
+  if (members == group->end() || !members->is_array()) return;
+  for (const Json& one : *members) {
+    if (!one.is_object()) continue;
+    noted.members.push_back({.name = text_of(one, "name"),
+                             .address = text_of(one, "address"),
+                             .in_sync = is_true(one, "in_sync"),
+                             .connected = is_true(one, "connected")});
+  }
+}
+
 // The text comes from a peer: any field may have any type.
 void note_endpoints(const Json& stats, ServerFindings& facts) {
   const auto endpoints = stats.find("endpoints");
@@ -100,6 +129,11 @@ std::string advice_for(const ServerFindings& facts) {
              "errors of the device files above";
     case Code::kBusy:
       return "try again later, or start the server with a greater --max-clients";
+    case Code::kNotPrimary:
+      return "a fail-over takes some seconds: try again; if it stays so, check on the replicas' "
+             "hosts "
+             "that they run and that etcd answers: `etcdctl endpoint health`, `curl "
+             "METRICS/readyz`";
     case Code::kUnauthenticated:
       return "give --user and --secret-file of a user in the server's --users file";
     case Code::kOutOfMemory:
@@ -169,6 +203,7 @@ void ask_client(Client& client, ServerFindings& facts) {
     facts.epoch = stats["epoch"].get<std::uint64_t>();
   }
   note_endpoints(stats, facts);
+  note_group(stats, facts);
   facts.ping = measure([&] { return client.ping(); });
 }
 
@@ -200,6 +235,14 @@ std::vector<Finding> judge_server(const ServerFindings& facts, bool named) {
     judge_latency(facts.read, "read", "one-sided READs of 128 bytes", facts.address, out);
     return out;
   }
+  if (was_directed(facts)) {
+    out.push_back(
+        {.check = "server",
+         .subject = facts.address,
+         .found = fmt::format("a backup of group {}: it directs clients to the primary, {} ({})",
+                              facts.group->name, facts.group->primary, facts.group->address)});
+    return out;
+  }
   out.push_back({.check = "server",
                  .subject = facts.address,
                  .found = facts.epoch == 0
@@ -224,6 +267,7 @@ std::vector<Finding> judge_list(std::span<const ServerFindings> servers) {
   for (std::size_t i = 0; i < servers.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (servers[i].epoch == 0 || servers[i].epoch != servers[j].epoch) continue;
+      if (was_directed(servers[i]) || was_directed(servers[j])) continue;
       out.push_back({.check = "servers",
                      .subject = servers[i].address,
                      .level = Level::kError,

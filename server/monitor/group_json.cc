@@ -30,9 +30,8 @@ Json member_json(const GroupStatus::Member& member) {
 }
 
 Json copies_json(const GroupStatus::Copies& copies) {
-  return {{"replica", copies.replica},         {"bytes", copies.bytes},
-          {"total_bytes", copies.total_bytes}, {"waiting", copies.waiting},
-          {"done", copies.done},               {"failed", copies.failed}};
+  return {{"replica", copies.replica}, {"bytes", copies.bytes}, {"total_bytes", copies.total_bytes},
+          {"waiting", copies.waiting}, {"done", copies.done},   {"failed", copies.failed}};
 }
 
 }  // namespace

@@ -17,11 +17,12 @@ std::string group_line(const GroupStatus& group) {
   if (group.is_serving)
     return fmt::format("primary of group {} in term {}, {}\n", group.group, group.term, count);
   // Before it serves, its start says more.
-  return fmt::format("primary of group {} in term {}, {}, but it has no lease: {}\n", group.group,
-                     group.term, count,
-                     group.etcd_silent_for == 0
-                         ? "replicas in sync do not answer"
-                         : "replicas in sync do not answer, and without etcd they cannot be left out");
+  return fmt::format(
+      "primary of group {} in term {}, {}, but it has no lease: {}\n", group.group, group.term,
+      count,
+      group.etcd_silent_for == 0
+          ? "replicas in sync do not answer"
+          : "replicas in sync do not answer, and without etcd they cannot be left out");
 }
 
 std::string group_worries(const GroupStatus& group) {

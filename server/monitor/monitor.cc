@@ -111,8 +111,8 @@ void Monitor::close() {
   group_ = nullptr;
 }
 
-// Nothing is stuck while the server starts or stops: workers have not begun, or are ending. A backup
-// has a thread that follows the group.
+// Nothing is stuck while the server starts or stops: workers have not begun, or are ending. A
+// backup has a thread that follows the group.
 std::string Monitor::stuck() const {
   if (group_ && phase_ != ServerState::kStopping) {
     if (std::string stuck = stuck_replicator(*group_(), clock_.now()); !stuck.empty()) return stuck;

@@ -33,8 +33,8 @@ std::uint64_t requests_waiting(const WorkerFacts& worker);
 // Requests that the worker's clients may have unanswered.
 std::uint64_t credits_granted(const WorkerFacts& worker);
 
-// What /readyz says by its status: clients are served, or this is a backup in sync. `facts`: nullptr
-// until the server has begun to serve.
+// What /readyz says by its status: clients are served, or this is a backup in sync. `facts`:
+// nullptr until the server has begun to serve.
 bool is_ready(const ServerState& state, const ServerFacts* facts);
 // Whether clients can reach the server over at least one network.
 bool has_way_in(const ServerFacts& facts);

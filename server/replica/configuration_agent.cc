@@ -98,10 +98,9 @@ void ConfigurationAgent::watch() {
       const MutexLock lock(mutex_);
       if (stopping_) return;
     }
-    const auto stored = reads
-                            ? store_.read(Deadline::after_ms(clock_, kReadMs))
-                            : store_.wait_for_other(revision_.load(),
-                                                    Deadline::after_ms(clock_, kWatchMs));
+    const auto stored =
+        reads ? store_.read(Deadline::after_ms(clock_, kReadMs))
+              : store_.wait_for_other(revision_.load(), Deadline::after_ms(clock_, kWatchMs));
     // A watch that times out says nothing: perhaps nothing has changed, perhaps nobody answers.
     const bool says_nothing = !reads && !stored && stored.error().code == Code::kTimeout;
     reads = !stored;

@@ -1,5 +1,5 @@
-// GroupReporter: makes a replica's GroupStatus a few times a second, and keeps the newest for others
-// to read.
+// GroupReporter: makes a replica's GroupStatus a few times a second, and keeps the newest for
+// others to read.
 //
 //   if (reporter.is_due(now)) {
 //     GroupStatus status = reporter.describe(membership, log, now);

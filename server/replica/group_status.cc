@@ -18,7 +18,8 @@ std::string why_not_in_sync(const GroupStatus& status) {
                        status.received.total_bytes);
   }
   if (status.disk && (status.disk->hangs || status.disk->state != DiskState::kOk))
-    return fmt::format("its disk is {}", status.disk->hangs ? "hung" : to_string(status.disk->state));
+    return fmt::format("its disk is {}",
+                       status.disk->hangs ? "hung" : to_string(status.disk->state));
   if (status.primary.empty()) return "the group has no primary";
   if (!status.is_connected)
     return fmt::format("it is not connected to the primary, {} ({})", status.primary,

@@ -95,9 +95,10 @@ class Replicator::Impl {
         log_(kept.history),
         membership_(log_, me_, kept.group, random_epoch(), options_.times),
         timer_(io_),
-        agent_(parts.store, parts.clock, [this](const ConfigurationStore::Stored& stored) {
-          asio::post(io_, [this, stored] { configuration_read(stored); });
-        }),
+        agent_(parts.store, parts.clock,
+               [this](const ConfigurationStore::Stored& stored) {
+                 asio::post(io_, [this, stored] { configuration_read(stored); });
+               }),
         reporter_(options_.group, options_.name) {}
 
   Status start(std::string* problem);

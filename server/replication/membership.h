@@ -67,7 +67,7 @@ class Membership {
   }
   // The primary to connect to; nullptr: there is none, or it is this replica.
   const Member* primary_member() const;
-  Backup& backup() { return *backup_; }          // REQUIRES: not kStarting
+  Backup& backup() { return *backup_; }  // REQUIRES: not kStarting
   const Backup& backup() const { return *backup_; }
   Primary* primary() { return primary_.get(); }  // nullptr: not kLeading
   const Primary* primary() const { return primary_.get(); }

@@ -197,9 +197,8 @@ std::vector<Primary::Other> Primary::others() const {
   };
   for (const Member& member : configuration_.members) {
     if (!member.in_sync() || member.epoch == replica_.epoch) continue;
-    all.push_back(
-        other({.name = member.name, .address = member.address, .epoch = member.epoch},
-              connection_of(member.epoch)));
+    all.push_back(other({.name = member.name, .address = member.address, .epoch = member.epoch},
+                        connection_of(member.epoch)));
   }
   for (const auto& [peer, connection] : connections_) {
     if (!has_process(configuration_, connection.replica.epoch))

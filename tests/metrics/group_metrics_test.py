@@ -23,6 +23,14 @@ def value(replica, name, **labels):
     return replica.metrics().get(f'kvserver_group_{name}{{group="g1"{text}}}')
 
 
+def doctor(servers):
+    """Its exit status, and its findings."""
+    ended = subprocess.run([os.path.join(BIN, "kvclient"), "--transport", "shm", "--server", servers,
+                            "--output", "json", "doctor"], capture_output=True, text=True,
+                           timeout=LIMIT_S, check=False)
+    return ended.returncode, json.loads(ended.stdout)
+
+
 def expressions_of_dashboard():
     with open(os.path.join(MONITOR, "kvserver.json"), encoding="utf-8") as file:
         panels = json.load(file)["panels"]
@@ -102,6 +110,16 @@ class Whole(unittest.TestCase):
                 for name in names.split(", "):
                     self.assertTrue(name in ("instance", "le") or f'{name}="' in text, expression)
 
+    def test_the_doctor_says_who_is_the_primary(self):
+        servers = ",".join(replica.address for replica in self.group.replicas)
+        status, findings = doctor(servers)
+        self.assertEqual(status, 0, findings)
+        self.assertEqual([one["status"] for one in findings if one["check"] in ("server", "group")],
+                         ["ok"] * 4)
+        told = {one["subject"]: one["found"] for one in findings}
+        self.assertIn("it directs clients to the primary, n1", told[self.backup.address])
+        self.assertIn("3 of 3 replicas in sync", told["g1"])
+
     def test_promtool_accepts_what_replicas_show(self):
         for replica in (self.primary, self.backup):
             text = replica.get("/metrics")[2]
@@ -123,6 +141,10 @@ class Trouble(unittest.TestCase):
             self.assertEqual(value(primary, "member_in_sync", member="n2"), 0)
             self.assertEqual(value(primary, "member_connected", member="n2"), 0)
             self.assertEqual(value(primary, "lease_seconds"), float("inf"), "alone it needs none")
+            status, findings = doctor(f"{primary.address},{backup.address}")
+            self.assertEqual(status, 3, "a named server was not reached")
+            warned = [one["subject"] for one in findings if one["status"] == "warning"]
+            self.assertEqual(warned[-2:], [f"n2 ({backup.address})", "g1"])
             backup.start()
             wait_until(lambda: value(primary, "member_in_sync", member="n2") == 1, "it to be back")
             wait_until(lambda: backup.get("/readyz")[0] == 200, "it to know")

@@ -139,5 +139,104 @@ TEST(Doctor, TwoAddressesOfOneServer) {
   EXPECT_TRUE(judge_list(list).empty());
 }
 
+ServerFindings primary_of_three() {
+  ServerFindings facts = good_server();
+  facts.group = {.name = "g1",
+                 .primary = "n1",
+                 .address = "192.0.2.1:7471",
+                 .term = 12,
+                 .members = {{.name = "n1", .address = "192.0.2.1:7471", .in_sync = true},
+                             {.name = "n2", .address = "192.0.2.2:7471", .in_sync = true},
+                             {.name = "n3", .address = "192.0.2.3:7471", .in_sync = true}}};
+  return facts;
+}
+
+TEST(Doctor, AGroupThatIsWhole) {
+  std::vector<ServerFindings> list(3, primary_of_three());
+  list[1].address = "192.0.2.2:7471";  // a backup: the primary has answered
+  list[2].address = "192.0.2.3:7471";
+  EXPECT_EQ(judge_server(list[0], true).size(), 3U);
+  const auto backup = judge_server(list[1], true);
+  ASSERT_EQ(backup.size(), 1U) << "the primary was measured";
+  EXPECT_EQ(backup.front().level, Level::kOk);
+  EXPECT_EQ(backup.front().found,
+            "a backup of group g1: it directs clients to the primary, n1 (192.0.2.1:7471)");
+  EXPECT_TRUE(judge_list(list).empty()) << "one process, and no error";
+  const auto findings = judge_groups(list);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings.front().level, Level::kOk);
+  EXPECT_EQ(findings.front().found,
+            "the primary is n1 (192.0.2.1:7471) in term 12, 3 of 3 replicas in sync");
+  EXPECT_TRUE(judge_groups(std::vector{good_server()}).empty()) << "in no group";
+}
+
+TEST(Doctor, TheSameAddressTwiceIsAnErrorInAGroupToo) {
+  const std::vector<ServerFindings> list(2, primary_of_three());
+  expect(judge_list(list), Level::kError, "servers", "the same process", "remove one");
+}
+
+TEST(Doctor, AGroupThatIsNotWhole) {
+  ServerFindings facts = primary_of_three();
+  facts.group->members[1].in_sync = false;
+  facts.group->members[1].connected = true;
+  auto findings = judge_groups(std::span(&facts, 1));
+  expect(findings, Level::kWarning, "replica", "connected to the primary", "catches up");
+  EXPECT_EQ(one(findings, "replica").subject, "n2 (192.0.2.2:7471)");
+  EXPECT_EQ(count(findings, Level::kWarning), 1U);
+  facts.group->members[1].in_sync = true;
+  facts.group->members[2].in_sync = false;
+  expect(judge_groups(std::span(&facts, 1)), Level::kWarning, "replica", "not connected", "`ps`");
+  facts.group->members[1].in_sync = false;
+  findings = judge_groups(std::span(&facts, 1));
+  EXPECT_EQ(count(findings, Level::kWarning), 3U);
+  EXPECT_TRUE(says(findings.back().found, "only one copy")) << findings.back().found;
+  EXPECT_EQ(exit_code_of(findings), kDone) << "warnings";
+}
+
+TEST(Doctor, AGroupWithoutEtcd) {
+  ServerFindings facts = primary_of_three();
+  facts.group->etcd_silent_s = 2;
+  EXPECT_EQ(count(judge_groups(std::span(&facts, 1)), Level::kWarning), 0U);
+  facts.group->etcd_silent_s = 40;
+  expect(judge_groups(std::span(&facts, 1)), Level::kWarning, "etcd", "for 40 s", "etcdctl");
+}
+
+TEST(Doctor, ABackupThatKnowsNoPrimary) {
+  ServerFindings facts{.address = "192.0.2.2:7471"};
+  facts.error = Error{.code = Code::kNotPrimary, .text = "the server is a backup of its group"};
+  expect(judge_server(facts, true), Level::kError, "server", "a backup", "etcdctl");
+}
+
+TEST_F(Silence, AGroupIsReadFromWhatTheServerSays) {
+  std::string text = R"({"version": "0.1.0", "epoch": 7, "group": {"name": "g", "primary": "a",
+      "primary_address": "h:1", "term": 5, "etcd_silent_seconds": 1.5, "members": [
+        {"name": "a", "address": "h:1", "in_sync": true}, {"name": 3, "in_sync": "yes"}, 8]}})";
+  server_.answer = [&](const Request& request) {
+    Response response;
+    if (request.opcode == Opcode::kStats) response.value = as_bytes(text);
+    return response;
+  };
+  ServerFindings facts{.address = "h:2"};
+  ask_client(client(), facts);
+  ASSERT_TRUE(facts.group);
+  EXPECT_EQ(facts.group->name, "g");
+  EXPECT_EQ(facts.group->term, 5U);
+  EXPECT_EQ(facts.group->etcd_silent_s, 1.5);
+  ASSERT_EQ(facts.group->members.size(), 2U);
+  EXPECT_TRUE(facts.group->members[0].in_sync);
+  EXPECT_EQ(facts.group->members[1].name, "");
+  EXPECT_FALSE(facts.group->members[1].in_sync);
+  EXPECT_TRUE(was_directed(facts));
+  for (const char* odd : {R"({"group": 7})", R"({"group": {"members": {}, "term": -1}})"}) {
+    text = odd;
+    ServerFindings strange;
+    ask_client(client(), strange);
+    EXPECT_FALSE(strange.error) << odd;
+    if (strange.group) {
+      EXPECT_EQ(strange.group->term, 0U);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rkv::cli

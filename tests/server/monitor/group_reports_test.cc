@@ -1,10 +1,11 @@
 // What a replica of a group shows, in every standing, without the network between.
+#include "server/monitor/group_reports.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "server/monitor/group_reports.h"
 #include "server/monitor/monitor.h"
 
 namespace rkv::server {
@@ -103,12 +104,12 @@ TEST_F(GroupReportsTest, ABackupIsReadyWhenItIsInSync) {
   EXPECT_EQ(group.at("disk_state"), "ok");
   EXPECT_EQ(group.at("lease_seconds"), nullptr);
   const std::string metrics = body("/metrics");
-  for (const char* line : {"kvserver_group_role{group=\"g1\",role=\"backup\"} 1\n",
-                           "kvserver_group_role{group=\"g1\",role=\"primary\"} 0\n",
-                           "kvserver_group_in_sync{group=\"g1\"} 1\n",
-                           "kvserver_group_serving{group=\"g1\"} 0\n",
-                           "kvserver_group_members_in_sync{group=\"g1\"} 2\n",
-                           "kvserver_disk_state{state=\"ok\"} 1\n"}) {
+  for (const char* line :
+       {"kvserver_group_role{group=\"g1\",role=\"backup\"} 1\n",
+        "kvserver_group_role{group=\"g1\",role=\"primary\"} 0\n",
+        "kvserver_group_in_sync{group=\"g1\"} 1\n", "kvserver_group_serving{group=\"g1\"} 0\n",
+        "kvserver_group_members_in_sync{group=\"g1\"} 2\n",
+        "kvserver_disk_state{state=\"ok\"} 1\n"}) {
     EXPECT_THAT(metrics, HasSubstr(line));
   }
   EXPECT_THAT(metrics, Not(HasSubstr("kvserver_group_member_"))) << "the primary knows";
@@ -165,14 +166,15 @@ TEST_F(GroupReportsTest, APrimaryWithoutALeaseIsNotReady) {
   group_.etcd_silent_for = 30 * kNanosPerSecond;
   group_.members[1].is_in_sync = false;
   expect_ready(false);
-  EXPECT_EQ(body("/readyz"),
-            "primary of group g1 in term 12, 1 of 3 replicas in sync, but it has no lease: replicas "
-            "in sync do not answer, and without etcd they cannot be left out\n"
-            "n2 (h2:7471) is not in sync yet\n"
-            "n3 (h3:7471) is not in sync: not connected\n"
-            "only one copy of the data\n"
-            "etcd has not answered for 30 s: no replica can be replaced\n"
-            "disk: ok\n");
+  EXPECT_EQ(
+      body("/readyz"),
+      "primary of group g1 in term 12, 1 of 3 replicas in sync, but it has no lease: replicas "
+      "in sync do not answer, and without etcd they cannot be left out\n"
+      "n2 (h2:7471) is not in sync yet\n"
+      "n3 (h3:7471) is not in sync: not connected\n"
+      "only one copy of the data\n"
+      "etcd has not answered for 30 s: no replica can be replaced\n"
+      "disk: ok\n");
 }
 
 TEST_F(GroupReportsTest, AReplicatorThatStandsStillIsNotHealthy) {

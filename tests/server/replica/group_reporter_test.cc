@@ -31,8 +31,8 @@ struct GroupReporterTest : testing::Test {
     log.append(at(version), std::make_shared<const std::vector<std::byte>>(100));
   }
   static void connect(Primary& primary, std::uint64_t epoch, const std::string& name, Nanos now) {
-    ASSERT_EQ(primary.connected(epoch, {.replica = replica(name, epoch), .group = kGroup, .term = 1},
-                                now),
+    ASSERT_EQ(primary.connected(epoch,
+                                {.replica = replica(name, epoch), .group = kGroup, .term = 1}, now),
               Primary::Admission::kAccepted);
   }
   static void exchange(Primary& primary, std::uint64_t epoch, LogPosition last, Nanos now) {
