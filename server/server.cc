@@ -612,6 +612,7 @@ void Server::replicate() {
              publish_marks();
              endpoints_->wake_workers();
            },
+       .disk_hangs = [this] { return applier_->counts().hung_for(clock_.now()) != 0; },
        .show = [this](Nanos tick,
                       Version replicated) { memory_->set_group_line(tick, replicated); }});
 }

@@ -50,11 +50,16 @@ class BackupDisk {
   // Up to which version the database has the log.
   Through through();
   const LogPosition& fed() const { return fed_; }
-  // Whether it accepts writes; if not, it tries again by itself.
-  bool has_failed() const { return queue_->failed(); }
   DiskState state() const { return queue_->disk_state(); }
-  // How long it has not answered a write or a sync; 0: less than Applier::kHungAfter.
-  Nanos hung_for(Nanos now) const { return applier_.counts().hung_for(now); }
+  // The state is kOk, but it has not answered a write or a sync for Applier::kHungAfter.
+  bool hangs(Nanos now) const { return applier_.counts().hung_for(now) != 0; }
+  // Whether it takes nothing; it tries again by itself.
+  bool has_failed(Nanos now) const { return queue_->failed() || hangs(now); }
+  // Whether it has taken nothing for so long that others must not wait for it.
+  bool is_given_up(Nanos now) const {
+    const Nanos since = applier_.counts().failed_since;
+    return hangs(now) || (since != 0 && now - since >= Applier::kHungAfter);
+  }
   // Writes and syncs what was fed. Blocks. Does nothing the second time.
   Status stop();
 

@@ -126,7 +126,7 @@ void GroupReporter::add_copies(GroupStatus& status, const EngineCopySender* send
 
 void GroupReporter::add_disk(GroupStatus& status, BackupDisk& disk, Nanos now) {
   status.disk = {.state = disk.state(),
-                 .hangs = disk.hung_for(now) != 0,
+                 .hangs = disk.hangs(now),
                  .fed = disk.fed(),
                  .sync = disk.through().sync};
 }

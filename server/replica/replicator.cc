@@ -24,6 +24,7 @@
 #include "server/replica/group_reporter.h"
 #include "server/replica/log_sender.h"
 #include "server/replica/replica_storage.h"
+#include "server/replica/silent_peers.h"
 #include "server/replication/connection/replica_connection.h"
 #include "server/replication/connection/replica_connector.h"
 #include "server/replication/connection/replica_listener.h"
@@ -181,6 +182,7 @@ class Replicator::Impl {
   // Of a primary.
   std::map<std::uint64_t, Peer> peers_;
   std::uint64_t next_peer_ = 1;
+  SilentPeers silent_;
   std::unique_ptr<EngineCopySender> copy_sender_;
   Nanos log_kept_until_ = 0;
   std::optional<Serving> serving_;
@@ -255,6 +257,8 @@ void Replicator::Impl::turn() {
   timer_.expires_after(kTurn);
   timer_.async_wait([this](const asio::error_code&) { turn(); });
   pump();
+  for (const std::uint64_t peer : silent_.take_overdue(now()))
+    drop_peer(peer, "it has not said which replica it is");
   if (reporter_.is_due(now())) report();
 }
 
@@ -386,10 +390,12 @@ void Replicator::Impl::follow() {
   const std::size_t kept = log_.kept_bytes();
   if (primary_ != nullptr && kept > 4 * options_.queue_bytes)
     drop_primary("the disk of this replica is too far behind");
+  if (primary_ != nullptr && disk_->is_given_up(now()))
+    drop_primary("the disk of this replica takes nothing");
   if (primary_ != nullptr && now() - std::max(connected_at_, backup.heard_at()) > kSilence)
     drop_primary("it says nothing");
   if (primary_ == nullptr) {
-    if (kept > 2 * options_.queue_bytes || disk_->has_failed()) return;
+    if (kept > 2 * options_.queue_bytes || disk_->has_failed(now())) return;
     if (member != nullptr && !is_connecting_ && copy_receiver_ == nullptr &&
         now() >= connect_again_at_)
       connect();
@@ -499,6 +505,7 @@ void Replicator::Impl::accept(std::unique_ptr<ReplicaConnection> connection) {
   const std::uint64_t number = next_peer_++;
   Peer& peer = peers_[number];
   peer.connection = std::move(connection);
+  silent_.connected(number, now());
   peer.connection->start(
       {.on_message =
            [this, number](std::vector<std::byte> bytes) {
@@ -513,6 +520,7 @@ void Replicator::Impl::drop_peer(std::uint64_t number, const std::string& why) {
   if (at == peers_.end()) return;
   log_info(EventName("replica_left"), "the connection of a replica has ended: {}", why);
   peers_.erase(at);
+  silent_.forget(number);
   if (membership_.primary() != nullptr) membership_.primary()->disconnected(number);
 }
 
@@ -523,6 +531,7 @@ void Replicator::Impl::received_from_backup(std::uint64_t number, std::vector<st
   if (primary == nullptr) return drop_peer(number, "this replica is not the primary");
   const auto message = decode_replication(bytes);
   if (!message) return drop_peer(number, to_string(message.error()));
+  silent_.forget(number);
   if (const Hello* const hello = std::get_if<Hello>(&*message)) {
     if (std::exchange(at->second.has_said_hello, true)) return drop_peer(number, "a second hello");
     switch (primary->connected(number, *hello, now())) {
@@ -573,12 +582,12 @@ void Replicator::Impl::look_at_own_disk() {
     disk_->want({.wal = primary.inherited(), .sync = primary.inherited()});
     const BackupDisk::Through through = disk_->through();
     primary.on_disk(through.wal, through.sync);
-    primary.set_disk_stuck(disk_->has_failed());
+    primary.set_disk_stuck(disk_->has_failed(now()));
   } else if (serving_) {
     const std::uint64_t sync = serving_->log.sync_mark();  // first: it never passes the other
     const std::uint64_t wal = serving_->log.wal_mark();
     primary.on_disk(Version::of(serving_->term, wal).bits, Version::of(serving_->term, sync).bits);
-    primary.set_disk_stuck(serving_->log.failed());
+    primary.set_disk_stuck(serving_->log.failed() || serving_->disk_hangs());
   }
 }
 

@@ -63,6 +63,7 @@ class Replicator {
     CommitLog& log;          // replicated
     std::uint32_t term = 0;  // its versions begin with this
     std::function<void()> marks_changed;
+    std::function<bool()> disk_hangs;  // the log's disk: it does not answer
     // Shows clients up to when they may believe what they READ, and what is replicated.
     std::function<void(Nanos tick, Version replicated)> show;
   };

@@ -1,6 +1,7 @@
 #include "server/replication/membership.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace rkv::server {
@@ -34,7 +35,8 @@ const Member* Membership::primary_member() const {
 }
 
 std::uint32_t Membership::least_term() const {
-  return static_cast<std::uint32_t>(log_.last().version >> 32U) + kTermsAhead;
+  const std::uint64_t least = (log_.last().version >> 32U) + kTermsAhead;
+  return least <= std::numeric_limits<std::uint32_t>::max() ? static_cast<std::uint32_t>(least) : 0;
 }
 
 void Membership::end(std::string why, bool may_start_again) {
@@ -115,6 +117,10 @@ std::optional<Membership::Change> Membership::wanted(Nanos now) {
 }
 
 std::optional<GroupConfiguration> Membership::next_configuration(Nanos now) {
+  if (primary_ == nullptr && least_term() == 0) {
+    end("the log of this replica has used up all versions", false);
+    return std::nullopt;
+  }
   if (!configuration_) return value_of(founded(new_group_, replica_, least_term()));
   if (primary_ != nullptr) return primary_->begin_change(now);
   return next_of_follower(now);

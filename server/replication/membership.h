@@ -85,7 +85,7 @@ class Membership {
   void end(std::string why, bool may_start_again = true);
   std::optional<GroupConfiguration> next_configuration(Nanos now);
   std::optional<GroupConfiguration> next_of_follower(Nanos now);
-  std::uint32_t least_term() const;
+  std::uint32_t least_term() const;  // 0: there is none
 
   ReplicaLog& log_;
   const Replica replica_;

@@ -60,6 +60,18 @@ Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Na
 
 void Primary::disconnected(std::uint64_t peer) {
   connections_.erase(peer);
+  forget_processes();
+}
+
+// What a process had answered is of no use once it neither counts nor is connected: it answers
+// again before it may join.
+void Primary::forget_processes() {
+  std::erase_if(processes_, [this](const auto& process) {
+    const std::uint64_t epoch = process.first;
+    return !counts(epoch) && std::ranges::none_of(connections_, [epoch](const auto& each) {
+      return each.second.replica.epoch == epoch;
+    });
+  });
 }
 
 bool Primary::needs_copy(std::uint64_t peer) const {
@@ -85,6 +97,7 @@ std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
   const auto at = connections_.find(peer);
   if (at == connections_.end() || at->second.needs_copy) return std::nullopt;
   Connection& connection = at->second;
+  if (connection.sent_at.size() >= kMaxUnanswered) return std::nullopt;
   if (!log_.can_send_after(connection.sent)) {  // released meanwhile
     connection.needs_copy = true;
     return std::nullopt;
@@ -265,6 +278,7 @@ void Primary::configuration_is(const GroupConfiguration& now_stored, Nanos now) 
     Process& process = processes_[member.epoch];
     if (process.heard_at == 0) process.heard_at = process.advanced_at = now;
   }
+  forget_processes();
   update();
 }
 

@@ -33,6 +33,10 @@ namespace rkv::server {
 
 class Primary {
  public:
+  // Of messages on a connection that are not answered. Further ones wait: a backup answers all that
+  // it has received at once.
+  static constexpr std::size_t kMaxUnanswered = std::size_t{1} << 16;
+
   // In the term of `configuration`, whose primary is `replica`. `unix_ms`: the highest time that it
   // has received. The log must outlive the primary.
   Primary(ReplicaLog& log, Replica replica, GroupConfiguration configuration, std::uint64_t unix_ms,
@@ -140,6 +144,7 @@ class Primary {
   };
 
   bool counts(std::uint64_t epoch) const;
+  void forget_processes();
   Other other(const Replica& replica, const Connection* connection) const;
   template <class Visit>
   void for_each_counted(Visit visit) const;
@@ -166,7 +171,7 @@ class Primary {
   std::uint64_t proposed_first_;
   std::uint64_t proposed_ms_;
   std::uint64_t unix_ms_ = 0;
-  std::map<std::uint64_t, Process> processes_;
+  std::map<std::uint64_t, Process> processes_;  // that count, or are connected
   std::map<std::uint64_t, Connection> connections_;
 };
 

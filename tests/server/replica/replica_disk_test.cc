@@ -5,10 +5,12 @@
 #include <atomic>
 #include <map>
 
+#include "common/mutex.h"
 #include "common/random.h"
 #include "server/replica/backup_disk.h"
 #include "server/replica/entry_block.h"
 #include "server/replica/replica_storage.h"
+#include "tests/server/persistence/disk_model.h"
 #include "tests/server/persistence/support.h"
 
 namespace rkv::server {
@@ -191,6 +193,77 @@ class Feed {
   std::vector<Written> written_;
   std::uint64_t mark_ = 0;
 };
+
+// Holds back every sync of a file while it is closed.
+class Gate {
+ public:
+  void close() {
+    const MutexLock lock(mutex_);
+    is_closed_ = true;
+  }
+  void open() {
+    const MutexLock lock(mutex_);
+    is_closed_ = false;
+    changed_.notify_all();
+  }
+  void pass() {
+    const MutexLock lock(mutex_);
+    is_reached_ = is_closed_;
+    changed_.notify_all();
+    while (is_closed_)
+      changed_.wait(mutex_);
+  }
+  void wait_until_reached() {
+    const MutexLock lock(mutex_);
+    while (!is_reached_)
+      changed_.wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool is_closed_ RKV_GUARDED_BY(mutex_) = false;
+  bool is_reached_ RKV_GUARDED_BY(mutex_) = false;
+};
+
+TEST(BackupDisk, SeesThatTheDiskDoesNotAnswer) {
+  const test::TempDir directory;
+  const auto model =
+      std::make_shared<test::DiskModel>(directory.path(), test::DiskModel::Honesty::kHonest);
+  auto engine = StorageEngine::open(directory.path(), {.env = test::env_on(model)});
+  ASSERT_TRUE(engine);
+  Gate gate;
+  model->set_fault([&](test::DiskCall call, const std::string&) {
+    if (call == test::DiskCall::kSync) gate.pass();
+    return rocksdb::IOStatus::OK();
+  });
+  ManualClock clock;
+  clock.advance(kNanosPerSecond);
+  ReplicaStorage storage(**engine, {});
+  auto queue = CommitLog::create(8 << 20, CommitLog::Group::kReplicated);
+  ASSERT_TRUE(queue);
+  BackupDisk disk(storage, clock, std::move(*queue), {}, {}, [] {});
+  ReplicaLog log;
+  std::vector<std::byte> bytes;
+  append_entry(bytes, {.kind = CommitLog::Kind::kPut,
+                       .record = {.version = {at(8).version}, .key = as_bytes("a"), .value = {}}});
+  log.append(at(8), std::make_shared<const std::vector<std::byte>>(std::move(bytes)));
+  gate.close();
+  disk.feed(log, at(8).version);
+  disk.want({.wal = at(8).version, .sync = at(8).version});
+  gate.wait_until_reached();
+  clock.advance(Applier::kHungAfter - 1);
+  EXPECT_FALSE(disk.has_failed(clock.now()));
+  clock.advance(1);
+  EXPECT_TRUE(disk.has_failed(clock.now()));
+  EXPECT_TRUE(disk.is_given_up(clock.now()));
+  EXPECT_EQ(disk.state(), DiskState::kOk) << "no error was reported";
+  gate.open();
+  while (disk.through().sync != at(8).version)
+    std::this_thread::yield();
+  EXPECT_FALSE(disk.has_failed(clock.now()));
+  EXPECT_TRUE(disk.stop());
+}
 
 TEST(BackupDisk, HasExactlyWhatIsReplicated) {
   const std::uint64_t seed = test::test_seed();

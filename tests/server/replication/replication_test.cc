@@ -314,6 +314,35 @@ TEST_F(PrimaryTest, AnotherProcessOfANameDoesNotCount) {
   EXPECT_EQ(primary.lease_until(), std::numeric_limits<Nanos>::min());
 }
 
+// What was known of it is forgotten, so that processes that come and go take no memory.
+TEST_F(PrimaryTest, AJoinerThatComesBackAnswersAgain) {
+  connect(2);
+  connect(3);
+  exchange(2);
+  exchange(3);
+  connect(4);
+  exchange(4);
+  primary.disconnected(4);
+  connect(4);
+  EXPECT_FALSE(primary.begin_change(now));
+  now += times.heartbeat;
+  exchange(4);
+  EXPECT_TRUE(primary.begin_change(now));
+}
+
+TEST_F(PrimaryTest, WhoAnswersNothingIsNotSentEverMore) {
+  connect(2);
+  std::uint64_t number = 0;
+  for (std::uint64_t version = 20; version < 20 + (2 * Primary::kMaxUnanswered); ++version) {
+    log.append(at(1, version), some());
+    if (const auto sent = primary.next(2, now)) number = sent->number;
+  }
+  EXPECT_EQ(number, Primary::kMaxUnanswered);
+  ASSERT_TRUE(primary.answered(2, {.number = 1, .last = at(1, 10)}, now));
+  EXPECT_TRUE(primary.next(2, now)) << "one was answered";
+  EXPECT_FALSE(primary.next(2, now));
+}
+
 TEST_F(PrimaryTest, SaysWhatItKnowsOfOthers) {
   connect(2);
   exchange(2);
@@ -569,6 +598,18 @@ TEST(Membership, AStandstillIsNoFailureOfThePrimary) {
                   kStart);
   EXPECT_FALSE(membership.wanted(kStart));
   EXPECT_FALSE(membership.wanted(kStart + 10 * times.failure));
+}
+
+TEST(Membership, ALogWithoutAnyHigherTermEndsIt) {
+  const std::uint64_t highest = std::numeric_limits<std::uint64_t>::max() - 1;
+  ReplicaLog log(history({at(7, highest)}));
+  Membership membership(log, replica("b", 2), kGroup, 1, {});
+  membership.read({.configuration = *joined(*founded(kGroup, replica("a", 1), 1), replica("b", 2)),
+                   .revision = 1},
+                  kStart);
+  EXPECT_FALSE(membership.wanted(kStart)) << "no term that is lower than what the log has";
+  EXPECT_EQ(membership.role(), Membership::Role::kEnded);
+  EXPECT_FALSE(membership.may_start_again());
 }
 
 // MEMBER-5

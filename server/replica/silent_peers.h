@@ -1,0 +1,35 @@
+// SilentPeers: connections whose other end has not said who it is. It has proved to know the
+// group's secret by then; but a replica that hangs, or a port scanner of the group's own hosts,
+// must not keep connections for ever.
+//
+// Thread safety: none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace rkv::server {
+
+class SilentPeers {
+ public:
+  // A replica says hello at once.
+  static constexpr Nanos kLimit = 5 * kNanosPerSecond;
+  // One more ends the oldest.
+  static constexpr std::size_t kMost = 64;
+
+  // `peer` is a number of the caller, higher than those before.
+  void connected(std::uint64_t peer, Nanos now) { since_.emplace(peer, now); }
+  // It has said hello, or is gone.
+  void forget(std::uint64_t peer) { since_.erase(peer); }
+  // Those whose connections must end. They are not returned again.
+  std::vector<std::uint64_t> take_overdue(Nanos now);
+
+ private:
+  std::map<std::uint64_t, Nanos> since_;  // the oldest first
+};
+
+}  // namespace rkv::server
