@@ -645,7 +645,10 @@ std::uint64_t Server::group_unix_ms_at_0(std::uint64_t wall_at_0) {
 }
 
 void Server::tick() {
-  if (replicator_ && !ended_) follow_group();
+  if (replicator_ && !ended_) {
+    follow_group();
+    group_watch_.look(*replicator_->status(), clock_.now());
+  }
   if (ready_ && !ended_) tick_memory();
   if (!options_.metrics.empty()) monitor_.tick();
 }

@@ -52,6 +52,7 @@
 #include "server/background/warm_up.h"
 #include "server/memory/memory.h"
 #include "server/monitor/disk_watch.h"
+#include "server/monitor/group_watch.h"
 #include "server/monitor/monitor.h"
 #include "server/network/endpoints.h"
 #include "server/persistence/applier.h"
@@ -165,6 +166,7 @@ class Server {
   std::unique_ptr<StoreMaintenance> maintenance_;
   std::uint64_t estimated_records_ = 0;  // on disk at the start
   DiskWatch disk_watch_;                 // used by the main thread
+  GroupWatch group_watch_;               // likewise
   std::optional<Ended> ended_;
   bool ready_ = false;
   bool stopped_ = false;

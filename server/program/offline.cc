@@ -13,6 +13,7 @@
 #include "server/persistence/inspection.h"
 #include "server/persistence/lock_file.h"
 #include "server/persistence/storage_engine.h"
+#include "server/replica/replica_storage.h"
 
 namespace rkv::server {
 
@@ -165,10 +166,13 @@ std::optional<Failure> copy_files(const std::string& from, const std::string& to
   return std::nullopt;
 }
 
-Status skip_boots(const std::string& directory) {
+// Makes the copy a database of its own. Returns whether it belonged to a group.
+Result<bool> make_independent(const std::string& directory) {
   RKV_ASSIGN_OR_RETURN(const auto engine, StorageEngine::open(directory));
   RKV_RETURN_IF_ERROR(engine->skip_boots());
-  return engine->close();
+  RKV_ASSIGN_OR_RETURN(const bool was_in_group, ReplicaStorage::leave_group(*engine));
+  RKV_RETURN_IF_ERROR(engine->close());
+  return was_in_group;
 }
 
 // Copies the backup. REQUIRES: `directory` exists, is empty and locked. The copy is checked before
@@ -179,9 +183,15 @@ std::optional<Failure> copy_backup(const std::string& backup, const std::string&
   const std::string restoring = directory + kRestoring;
   if (auto failure = copy_files(backup + kDatabaseDirectory, restoring + kDatabaseDirectory, clock))
     return failure;
-  if (const Status skipped = skip_boots(restoring); !skipped) {
+  const auto was_in_group = make_independent(restoring);
+  if (!was_in_group) {
     return data_failure(
-        fmt::format("cannot open the copy of {}: {}", backup, to_string(skipped.error())));
+        fmt::format("cannot use the copy of {}: {}", backup, to_string(was_in_group.error())));
+  }
+  if (*was_in_group) {
+    print(
+        "note: the backup is of a replicated group, the copy belongs to none: a server of its own "
+        "or the first replica of a new group may start on it");
   }
   const Inspection copied = look(restoring, print, clock);
   if (copied.problems != 0 || copied.records != expected.records ||

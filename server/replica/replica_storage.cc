@@ -60,19 +60,34 @@ Result<TermHistory> decode(Bytes bytes) {
 Result<ReplicaStorage::Kept> ReplicaStorage::kept_in(const StorageEngine& engine) {
   Kept kept;
   RKV_ASSIGN_OR_RETURN(const auto group, engine.note(kGroupNote));
-  if (group) {
+  if (group && !group->empty()) {
     if (group->size() != 8) return damaged();
     kept.group = load_le<std::uint64_t>(as_bytes(*group).data());
     if (kept.group == 0) return damaged();
   }
   RKV_ASSIGN_OR_RETURN(const auto history, engine.note(kHistoryNote));
-  if (history) {
+  if (history && !history->empty()) {
     RKV_ASSIGN_OR_RETURN(kept.history, decode(as_bytes(*history)));
   } else if (!is_empty(engine)) {
     const std::uint32_t boot = engine.boot() - 1;  // the highest that was claimed
     kept.history.extend({.term = boot, .version = Version::of(boot + 1, 0).bits - 1});
   }
   return kept;
+}
+
+// Empty notes are none. The history ends with the notes: what a server of its own has written is
+// one term (kept_in).
+Result<bool> ReplicaStorage::leave_group(StorageEngine& engine) {
+  RKV_ASSIGN_OR_RETURN(const Kept kept, kept_in(engine));
+  if (kept.group == 0) return false;
+  if (kept.history.last().version >> 32U >= engine.boot()) {
+    return fail(Code::kUnsupported,
+                "its group has used more versions than it knows of: take the directory or a backup "
+                "of a replica that was the primary");
+  }
+  RKV_RETURN_IF_ERROR(engine.write_note(kGroupNote, {}));
+  RKV_RETURN_IF_ERROR(engine.write_note(kHistoryNote, {}));
+  return true;
 }
 
 ReplicaStorage::ReplicaStorage(StorageEngine& engine, TermHistory history)

@@ -37,6 +37,10 @@ class ReplicaStorage final : public Storage {
   // The history of a database of no group that holds records: one term, which ends with the highest
   // version that its server may have used. kCorrupt: not what this class writes.
   static Result<Kept> kept_in(const StorageEngine& engine);
+  // From now on the database belongs to no group, as one that is restored from a backup: its group
+  // may live on without it. Synced. Returns whether it belonged to one. kUnsupported: it was never
+  // a primary's, and its group has used versions that a server of its own would use again.
+  static Result<bool> leave_group(StorageEngine& engine);
 
   // The engine must outlive the storage.
   ReplicaStorage(StorageEngine& engine, TermHistory history);

@@ -118,6 +118,7 @@ class Replicator::Impl {
  private:
   struct Peer {  // a connection that another replica has made
     std::shared_ptr<ReplicaConnection> connection;
+    std::string name{};  // as it has said
     bool has_said_hello = false;
     bool is_told_of_copy = false;
   };
@@ -518,7 +519,8 @@ void Replicator::Impl::accept(std::unique_ptr<ReplicaConnection> connection) {
 void Replicator::Impl::drop_peer(std::uint64_t number, const std::string& why) {
   const auto at = peers_.find(number);
   if (at == peers_.end()) return;
-  log_info(EventName("replica_left"), "the connection of a replica has ended: {}", why);
+  log_info(EventName("replica_left"), "the connection of {} has ended: {}",
+           field("replica", at->second.name.empty() ? "another replica" : at->second.name), why);
   peers_.erase(at);
   silent_.forget(number);
   if (membership_.primary() != nullptr) membership_.primary()->disconnected(number);
@@ -534,6 +536,7 @@ void Replicator::Impl::received_from_backup(std::uint64_t number, std::vector<st
   silent_.forget(number);
   if (const Hello* const hello = std::get_if<Hello>(&*message)) {
     if (std::exchange(at->second.has_said_hello, true)) return drop_peer(number, "a second hello");
+    at->second.name = hello->replica.name;
     switch (primary->connected(number, *hello, now())) {
       case Primary::Admission::kAccepted:
         log_info(EventName("replica_connected"), "replica {} has connected",

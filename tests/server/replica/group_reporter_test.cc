@@ -9,18 +9,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Nanos kStart = 1000 * kNanosPerSecond;
-constexpr std::uint64_t kGroup = 7;
-
-Replica replica(const std::string& name, std::uint64_t epoch) {
-  return {.name = name, .address = name + ":7471", .epoch = epoch};
-}
-LogPosition at(std::uint64_t version) {
-  return {.term = 1, .version = version};
-}
-
 struct GroupReporterTest : testing::Test {
-  Nanos now = kStart;
+  static constexpr std::uint64_t kGroup = 7;
+  static Replica replica(const std::string& name, std::uint64_t epoch) {
+    return {.name = name, .address = name + ":7471", .epoch = epoch};
+  }
+  static LogPosition at(std::uint64_t version) { return {.term = 1, .version = version}; }
+
+  Nanos now = 1000 * kNanosPerSecond;
   const ReplicationTimes times;
   ReplicaLog log;
   GroupReporter reporter{"g", "a"};
@@ -32,7 +28,12 @@ struct GroupReporterTest : testing::Test {
   }
   static void connect(Primary& primary, std::uint64_t epoch, const std::string& name, Nanos now) {
     ASSERT_EQ(primary.connected(epoch,
-                                {.replica = replica(name, epoch), .group = kGroup, .term = 1}, now),
+                                {.replica = replica(name, epoch),
+                                 .group = kGroup,
+                                 .term = 1,
+                                 .start = {},
+                                 .history = {}},
+                                now),
               Primary::Admission::kAccepted);
   }
   static void exchange(Primary& primary, std::uint64_t epoch, LogPosition last, Nanos now) {

@@ -78,6 +78,45 @@ TEST(ReplicaStorage, RecordsOfAServerOfItsOwnAreATermOfTheirs) {
   EXPECT_LT(kept->history.last().version >> 32U, engine->boot());
 }
 
+TEST(ReplicaStorage, ARestoredDatabaseBelongsToNoGroup) {
+  const test::TempDir directory;
+  std::uint64_t highest = 0;
+  {
+    const auto engine = open(directory);
+    EXPECT_EQ(ReplicaStorage::leave_group(*engine), false) << "it never belonged to one";
+    ASSERT_TRUE(engine->begin_at(kDiskTerm));
+    ASSERT_TRUE(engine->claim_boot());
+    ReplicaStorage storage(*engine, {});
+    ASSERT_TRUE(storage.join(77));
+    storage.note_block(at(10));
+    highest = at(10).version;
+    put(*engine, "a", highest);
+    storage.set_through({highest});
+    ASSERT_TRUE(storage.write_batch());
+    ASSERT_TRUE(engine->skip_boots());
+    EXPECT_EQ(ReplicaStorage::leave_group(*engine), true);
+    EXPECT_EQ(ReplicaStorage::leave_group(*engine), false);
+  }
+  const auto engine = open(directory);
+  const auto kept = ReplicaStorage::kept_in(*engine);
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->group, 0U);
+  EXPECT_EQ(kept->history.terms().size(), 1U) << "as of a server of its own";
+  EXPECT_GT(kept->history.last().version, highest);
+}
+
+TEST(ReplicaStorage, VersionsOfAGroupAreNotUsedAgain) {
+  const test::TempDir directory;
+  const auto engine = open(directory);
+  ReplicaStorage storage(*engine, {});
+  ASSERT_TRUE(storage.join(77));
+  storage.note_block(at(10, 1 << 30));
+  storage.set_through({at(10, 1 << 30).version});
+  ASSERT_TRUE(storage.write_batch());
+  EXPECT_EQ(ReplicaStorage::leave_group(*engine).error().code, Code::kUnsupported);
+  EXPECT_EQ(ReplicaStorage::kept_in(*engine)->group, 77U) << "nothing has changed";
+}
+
 TEST(ReplicaStorage, DamagedNotesAreFound) {
   const test::TempDir directory;
   const auto engine = open(directory);
