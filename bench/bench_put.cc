@@ -1,11 +1,12 @@
 // bench_put: PUTs to a running kvserver; see README.md.
 //
-//   put        blocking PUTs (memory) of values of --value-bytes, one after the other
+//   put        blocking PUTs of values of --value-bytes, one after the other
 //   load       stores --keys records, --depth in flight
 //   overwrite  --threads clients, each with --depth PUTs of evenly drawn keys in flight
 //
 // `load` and `overwrite` put `--depth` records by one call and wait for all of its answers, as
-// bench_tcp writes as many requests at once. Prints one JSON object. Exit status: see program.h.
+// bench_tcp writes as many requests at once. All PUTs are of --durability. Prints one JSON object.
+// Exit status: see program.h.
 #include <algorithm>
 #include <future>
 #include <optional>
@@ -20,20 +21,23 @@
 namespace rkv::bench {
 namespace {
 
-constexpr WriteOptions kToMemory{.durability = Durability::kMemory};
+WriteOptions write_options(const Arguments& given) {
+  const auto level = parse_durability(given.text("durability"));
+  if (!level) throw Misuse("--durability must be memory, wal or sync");
+  return {.durability = *level};
+}
 
 json put(const Arguments& given) {
   const std::vector<std::string> keys = keys_of(given["keys"]);
   const std::vector<std::string> values = values_of(given["value-bytes"]);
+  const WriteOptions how = write_options(given);
   Client client = given.connect();
   Random random(1);
   Histogram nanoseconds;
   for (std::uint64_t i = 0; i < given["puts"]; ++i) {
     const std::string& key = keys[random.below(keys.size())];
     const std::string& value = values[i % values.size()];
-    const auto put = timed(nanoseconds, [&] {
-      return client.put_with(key, value, {.durability = Durability::kMemory});
-    });
+    const auto put = timed(nanoseconds, [&] { return client.put_with(key, value, how); });
     if (!put) give_up("put", put.error());
   }
   json result = percentiles(nanoseconds);
@@ -43,17 +47,17 @@ json put(const Arguments& given) {
 }
 
 // A PUT by itself is one that blocks, as a caller of one makes it.
-void put_or_give_up(Client& client, std::span<const KeyValue> items) {
+void put_or_give_up(Client& client, std::span<const KeyValue> items, const WriteOptions& how) {
   std::optional<Error> failed;
   const auto note = [&](const Result<std::uint64_t>& version) {
     if (!version) failed = version.error();
   };
   if (items.size() == 1) {
-    note(client.put_with(items[0].key, items[0].value, {.durability = Durability::kMemory}));
+    note(client.put_with(items[0].key, items[0].value, how));
   } else {
     client.multi_put_each(
         items, [&](std::size_t, const Result<std::uint64_t>& version) { note(version); },
-        kToMemory);
+        how);
   }
   if (failed) give_up("put", *failed);
 }
@@ -69,11 +73,12 @@ json load(const Arguments& given) {
   items.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i)
     items.push_back({.key = keys[i], .value = values[i % values.size()]});
+  const WriteOptions how = write_options(given);
   Client client = given.connect();
   const auto begin = Clock::now();
   for (std::span<const KeyValue> left = items; !left.empty();) {
     const std::size_t some = std::min<std::size_t>(given["depth"], left.size());
-    put_or_give_up(client, left.first(some));
+    put_or_give_up(client, left.first(some), how);
     left = left.subspan(some);
   }
   return rate(items.size(), seconds_since(begin));
@@ -83,13 +88,14 @@ void put_at_random(const Arguments& given, Client& client, const std::vector<std
                    const std::vector<std::string>& values, std::uint64_t seed) {
   Random random(seed);
   std::vector<KeyValue> items(given["depth"]);
+  const WriteOptions how = write_options(given);
   const std::uint64_t rounds = given["puts"] / items.size();
   std::uint64_t next = 0;
   for (std::uint64_t round = 0; round < rounds; ++round) {
     for (KeyValue& item : items) {
       item = {.key = keys[random.below(keys.size())], .value = values[next++ % values.size()]};
     }
-    put_or_give_up(client, items);
+    put_or_give_up(client, items, how);
   }
 }
 
@@ -125,5 +131,7 @@ int main(int argc, char** argv) {
                                             {"depth", "PUTs in flight", 1}},
                                   .phases = {{"put", rkv::bench::put},
                                              {"load", rkv::bench::load},
-                                             {"overwrite", rkv::bench::overwrite}}});
+                                             {"overwrite", rkv::bench::overwrite}},
+                                  .texts = {{"durability", "of the PUTs: memory, wal or sync",
+                                             "memory"}}});
 }
