@@ -56,8 +56,7 @@ void put_or_give_up(Client& client, std::span<const KeyValue> items, const Write
     note(client.put_with(items[0].key, items[0].value, how));
   } else {
     client.multi_put_each(
-        items, [&](std::size_t, const Result<std::uint64_t>& version) { note(version); },
-        how);
+        items, [&](std::size_t, const Result<std::uint64_t>& version) { note(version); }, how);
   }
   if (failed) give_up("put", *failed);
 }
@@ -121,17 +120,17 @@ json overwrite(const Arguments& given) {
 }  // namespace rkv::bench
 
 int main(int argc, char** argv) {
-  return rkv::bench::run_program(argc, argv,
-                                 {.name = "bench_put",
-                                  .purpose = "Cost of a PUT.",
-                                  .flags = {{"puts", "PUTs of each client to measure", 5000},
-                                            {"keys", "records in the store", 10'000},
-                                            {"value-bytes", "size of a value", 100},
-                                            {"threads", "number of clients", 1},
-                                            {"depth", "PUTs in flight", 1}},
-                                  .phases = {{"put", rkv::bench::put},
-                                             {"load", rkv::bench::load},
-                                             {"overwrite", rkv::bench::overwrite}},
-                                  .texts = {{"durability", "of the PUTs: memory, wal or sync",
-                                             "memory"}}});
+  return rkv::bench::run_program(
+      argc, argv,
+      {.name = "bench_put",
+       .purpose = "Cost of a PUT.",
+       .flags = {{"puts", "PUTs of each client to measure", 5000},
+                 {"keys", "records in the store", 10'000},
+                 {"value-bytes", "size of a value", 100},
+                 {"threads", "number of clients", 1},
+                 {"depth", "PUTs in flight", 1}},
+       .phases = {{"put", rkv::bench::put},
+                  {"load", rkv::bench::load},
+                  {"overwrite", rkv::bench::overwrite}},
+       .texts = {{"durability", "of the PUTs: memory, wal or sync", "memory"}}});
 }

@@ -32,6 +32,7 @@ class Fiber {
 
  private:
   struct Machine;
+  void start();
   static void enter();
 
   std::function<void()> body_;
