@@ -18,6 +18,8 @@ using server::Membership;
 constexpr std::uint64_t kGroup = 77;
 // Numbers of entries that a log keeps although all have synced them.
 constexpr std::size_t kKept = 20;
+// As of the replicator: it looks at its clocks this often.
+constexpr Nanos kTurn = 20 * kNanosPerMs;
 
 server::EntryBytes bytes_of(const Write& write) {
   auto bytes = std::make_shared<std::vector<std::byte>>(16);
@@ -223,6 +225,17 @@ void GroupHost::step() {
   membership_->primary() != nullptr ? lead() : follow();
 }
 
+// What is on the way to the disk goes on without a message. Syncs do, too, with the turns.
+bool GroupHost::has_work() const {
+  return !inbox_.empty() || (lives() && engine_wal_ != image_.size());
+}
+
+void GroupHost::wait_for_work() {
+  const Nanos until = std::max(scheduler_.now() + kTurn, paused_until_);
+  if (!lives() || is_paused() || !has_work()) scheduler_.park(work_, until);
+  scheduler_.sleep(kNanosPerMs + scheduler_.up_to(3 * kNanosPerMs));
+}
+
 void GroupHost::step_of_etcd() {
   if (!lives() || is_paused()) return scheduler_.sleep(10 * kNanosPerMs);
   const std::uint64_t epoch = epoch_;
@@ -230,7 +243,9 @@ void GroupHost::step_of_etcd() {
   const auto see = [&](const server::ConfigurationStore::Stored& stored) {
     while (is_paused())
       scheduler_.sleep(10 * kNanosPerMs);
-    if (lives() && epoch_ == epoch) membership_->read(stored, local(scheduler_.now()));
+    if (!lives() || epoch_ != epoch) return;
+    membership_->read(stored, local(scheduler_.now()));
+    scheduler_.notify(work_);
   };
   if (const auto change = change_) {
     const auto revision =
@@ -255,6 +270,7 @@ std::optional<std::uint64_t> GroupHost::write(std::uint64_t id) {
   log_->append(position, bytes_of(write));
   image_.push_back({.position = position, .write = write});
   membership_->primary()->update();
+  scheduler_.notify(work_);
   return position.version;
 }
 

@@ -60,9 +60,13 @@ class GroupHost {
   bool is_paused() const { return paused_until_ > scheduler_.now(); }
 
   // ---- the process; the fibers of the run call these
-  void step();          // receives, decides, sends
-  void step_of_etcd();  // blocks
-  void arrive(Arrival arrival) { inbox_.push_back(std::move(arrival)); }
+  void step();           // receives, decides, sends
+  void wait_for_work();  // blocks, for as long as a replicator's turn may be away
+  void step_of_etcd();   // blocks
+  void arrive(Arrival arrival) {
+    inbox_.push_back(std::move(arrival));
+    scheduler_.notify(work_);
+  }
 
   // ---- clients
   // Begins a write; returns its version; nothing: the host serves no writes.
@@ -95,6 +99,7 @@ class GroupHost {
   void lead();
   void apply();
   void tick();
+  bool has_work() const;
   Write newest_at(std::uint64_t version) const;
 
   const std::size_t number_;
@@ -110,6 +115,8 @@ class GroupHost {
   std::uint64_t engine_group_ = 0;  // survives it too
   std::size_t engine_wal_ = 0;      // how many survive the process
   std::size_t engine_sync_ = 0;     // how many are answered as synced
+
+  rdma::sim::WaitPoint work_;
 
   // Of the process.
   std::uint64_t epoch_ = 0;

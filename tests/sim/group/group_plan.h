@@ -37,6 +37,15 @@ struct GroupVerdict {
   std::uint64_t joins = 0;      // into the set of replicas in sync
   std::uint64_t copies = 0;     // of engines
   std::uint64_t trace = 0;      // equal for equal runs
+
+  // Adds the counts of another run.
+  void add(const GroupVerdict& one) {
+    writes += one.writes;
+    gets += one.gets;
+    terms += one.terms;
+    joins += one.joins;
+    copies += one.copies;
+  }
 };
 
 // Runs 3 replicas, an etcd and two clients for some 40 simulated seconds.

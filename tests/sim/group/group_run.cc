@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::size_t kHosts = 3;
 constexpr Nanos kDisturbed = 30 * kNanosPerSecond;
+// How long all may take to serve again, and how long they must then go on.
 constexpr Nanos kHealed = 15 * kNanosPerSecond;
+constexpr Nanos kServes = 2 * kNanosPerSecond;
 constexpr Nanos kLongestCall = 3 * kNanosPerSecond;
 
 class Run {
@@ -30,7 +32,7 @@ class Run {
       one->start();
       spawn("host", [one, this] {
         one->step();
-        scheduler_.sleep(kNanosPerMs + scheduler_.up_to(3 * kNanosPerMs));
+        one->wait_for_work();
       });
       spawn("etcd", [one] { one->step_of_etcd(); });
     }
@@ -46,12 +48,7 @@ class Run {
       etcd_.faults() = {};
       etcd_.faults().compares_nothing = plan_.broken == BrokenRule::kEtcdComparesNothing;
       cut_.clear();
-      const std::uint64_t writes = verdict_.writes;
-      scheduler_.sleep(kHealed);
-      if (verdict_.writes == writes)
-        verdict_.stuck = "no write is answered after all faults are over";
-      if (etcd_.stored().configuration->in_sync_count() != kHosts)
-        verdict_.stuck = "a replica is not in sync long after all faults are over";
+      verdict_.stuck = see_all_serve();
       over_ = true;
     });
     if (scheduler_.run(100'000'000, 2 * (kDisturbed + kHealed)))
@@ -83,6 +80,23 @@ class Run {
       while (!over_)
         step();
     });
+  }
+
+  // nullptr: all do, and writes are answered, for some time without a break.
+  const char* see_all_serve() {
+    const char* stuck = nullptr;
+    Nanos since = scheduler_.now();
+    for (const Nanos until = since + kHealed; scheduler_.now() < until;) {
+      const std::uint64_t writes = verdict_.writes;
+      scheduler_.sleep(kServes / 4);
+      stuck = verdict_.writes == writes ? "no write is answered after all faults are over"
+              : etcd_.stored().configuration->in_sync_count() != kHosts
+                  ? "a replica is not in sync long after all faults are over"
+                  : nullptr;
+      if (stuck != nullptr) since = scheduler_.now();
+      if (scheduler_.now() - since >= kServes) return nullptr;
+    }
+    return stuck != nullptr ? stuck : "service breaks off again and again without any fault";
   }
 
   // ---- links
@@ -244,7 +258,7 @@ class Run {
   }
 
   void watch() {
-    scheduler_.sleep(5 * kNanosPerMs);
+    scheduler_.sleep(20 * kNanosPerMs);
     const auto& stored = etcd_.stored().configuration;
     if (!stored) return;
     if (stored->term != term_) {

@@ -23,11 +23,7 @@ TEST(GroupSim, AnswersAgreeOnOneHistory) {
     const GroupVerdict one = run_group({.seed = seed});
     EXPECT_FALSE(one.wrong) << "seed " << seed << ": " << one.wrong;
     EXPECT_FALSE(one.stuck) << "seed " << seed << ": " << one.stuck;
-    all.writes += one.writes;
-    all.gets += one.gets;
-    all.terms += one.terms;
-    all.joins += one.joins;
-    all.copies += one.copies;
+    all.add(one);
   }
   fmt::print("{} writes, {} GETs, {} terms, {} joins, {} copies\n", all.writes, all.gets, all.terms,
              all.joins, all.copies);
