@@ -49,7 +49,8 @@ def run_benchmark(name, measure, describe, flags, **defaults):
     """The whole of `./run bench NAME`: parses the command line, calls measure(options, figures),
     prints the table under the line that describe(options) gives, and writes --json.
 
-    flags: {"--gets": (5000, "what it means")}; defaults: of the flags that all benchmarks have.
+    flags: {"--gets": (5000, "what it means")}, without a value if it is False; defaults: of the
+    flags that all benchmarks have.
     Returns the exit status: 0, or 2 (an option is invalid) or 4 after one sentence that says
     what went wrong."""
     parser = Parser(prog=f"./run bench {name}", description=sys.modules["__main__"].__doc__)
@@ -61,6 +62,9 @@ def run_benchmark(name, measure, describe, flags, **defaults):
     parser.add_argument("--bin", help="directory of the programs")
     parser.add_argument("--address", help="HOST:PORT of the server to start")
     for flag, (value, text) in flags.items():
+        if value is False:
+            parser.add_argument(flag, action="store_true", help=text)
+            continue
         parser.add_argument(flag, type=at_least(min(value, 1)) if isinstance(value, int) else str,
                             default=value, help=f"{text} ({value})")
     parser.set_defaults(**{

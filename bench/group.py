@@ -5,15 +5,14 @@ backup that was away catches up; the time without service after SIGKILL of the p
 replicas, a real etcd and the client are processes of this host; the data must be on a real disk."""
 
 import contextlib
+import datetime
 import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 from common import Failed, Misuse, kvserver, program, progress, run_benchmark, wait_for
 from durability import empty_directory, find_disk
@@ -27,7 +26,9 @@ FLAGS = {"--puts": (5_000, "of each kind, a repetition; a tenth of them at sync"
          "--fail-overs": (50, "times that the primary is killed"),
          "--anywhere": (0, "1: not on a disk either, where the figures mean nothing"),
          "--scratch": ("", "directory for the data; default: beside the programs"),
-         "--quick": (0, "1: a tenth of everything, once, and 5 fail-overs")}
+         "--quick": (False, "a tenth of everything, once, and 5 fail-overs")}
+CONNECTED, COPY, IN_SYNC = (re.compile(rf"^(\S+ \S+) info: .*{words}$", re.M) for words in (
+    "has connected", "gets a copy of the database", r"the group in term \d+: [^(]*\(primary\)[^(]*"))
 STEPS = {"--steps": ("put,get,memory,catch-up,fail-over", "which of these")}
 
 
@@ -278,7 +279,8 @@ def measure_catch_up(options, figures, endpoint):
 
 
 def catch_up(options, endpoint, way, records, value_bytes):
-    """A backup misses so many records; from its start until it is in sync."""
+    """A backup misses so many records. The time from its connection, or from the beginning of the
+    copy, until it is in sync, by the primary's log."""
     with Group(options, endpoint, 2) as group:
         primary = group.primary()
         backup = 1 - primary
@@ -290,15 +292,20 @@ def catch_up(options, endpoint, way, records, value_bytes):
             group.servers[primary].terminate()
             group.servers[primary].wait()
             group.start(primary, wait=True)
-        known = len(group.servers[primary].log_text())
-        begin = time.monotonic()
+        server = group.servers[primary]
+        known = len(server.log_text())
         group.start(backup)
-        group.wait_for_in_sync(2)
-        seconds = time.monotonic() - begin
-        copied = "gets a copy of the database" in group.servers[primary].log_text()[known:]
-        if copied != (way == "copy"):
+        wait_for(lambda: IN_SYNC.search(server.log_text(), known), "a backup in sync", server)
+        log = server.log_text()
+        copied, in_sync = COPY.search(log, known), IN_SYNC.search(log, known)
+        if bool(copied) != (way == "copy"):
             raise Failed(f"the backup was expected to catch up by {way}, and did not")
-        return {"seconds": seconds, "records": records}
+        began = copied or CONNECTED.search(log, known)
+        return {"seconds": time_of(in_sync) - time_of(began), "records": records}
+
+
+def time_of(line):
+    return datetime.datetime.strptime(line.group(1), "%Y-%m-%d %H:%M:%S.%f").timestamp()
 
 
 # ---- the primary dies

@@ -121,13 +121,16 @@ class Replicator::Impl {
     std::string name{};  // as it has said
     bool has_said_hello = false;
     bool is_told_of_copy = false;
+    bool awaits_room = false;  // in the connection's queue
   };
+  // Why there is something to do.
+  enum class Cause : std::uint8_t { kAny, kAnswer };
 
   Nanos now() const { return parts_.clock.now(); }
   void run();
   void turn();
   void wake();
-  void pump();
+  void pump(Cause cause = Cause::kAny);
   void configuration_read(const ConfigurationStore::Stored& stored);
   bool prepare_disk();
   void end(std::string why, bool may_start_again = true);
@@ -143,8 +146,10 @@ class Replicator::Impl {
   void accept(std::unique_ptr<ReplicaConnection> connection);
   void received_from_backup(std::uint64_t peer, std::vector<std::byte> bytes);
   void drop_peer(std::uint64_t peer, const std::string& why);
-  void lead();
+  void lead(Cause cause);
+  bool awaits_backups() const;
   void send_to_backups();
+  void sent(std::uint64_t peer);
   void look_at_own_disk();
   void make_rounds();
   void show_marks();
@@ -324,7 +329,7 @@ bool Replicator::Impl::prepare_disk() {
   return true;
 }
 
-void Replicator::Impl::pump() {
+void Replicator::Impl::pump(Cause cause) {
   if (stopping_ || has_ended()) return;
   const auto change = membership_.wanted(now());
   if (membership_.role() == Membership::Role::kEnded) {
@@ -334,7 +339,7 @@ void Replicator::Impl::pump() {
   if (!prepare_disk()) return;
   agent_.want(change);
   if (membership_.role() == Membership::Role::kStarting) return;
-  membership_.primary() != nullptr ? lead() : follow();
+  membership_.primary() != nullptr ? lead(cause) : follow();
   shrink_log();
   publish_primary();
 }
@@ -513,7 +518,13 @@ void Replicator::Impl::accept(std::unique_ptr<ReplicaConnection> connection) {
              received_from_backup(number, std::move(bytes));
            },
        .on_end = [this, number](const std::string& why) { drop_peer(number, why); },
-       .on_sent = [this] { pump(); }});
+       .on_sent = [this, number] { sent(number); }});
+}
+
+// What waits in the log is sent as soon as there is room.
+void Replicator::Impl::sent(std::uint64_t number) {
+  const auto at = peers_.find(number);
+  if (at != peers_.end() && at->second.awaits_room) pump();
 }
 
 void Replicator::Impl::drop_peer(std::uint64_t number, const std::string& why) {
@@ -552,13 +563,14 @@ void Replicator::Impl::received_from_backup(std::uint64_t number, std::vector<st
   } else if (const Answer* const answer = std::get_if<Answer>(&*message)) {
     if (!primary->answered(number, *answer, now()))
       return drop_peer(number, "it sent what a backup does not send");
+    return pump(Cause::kAnswer);
   } else {
     return drop_peer(number, "it sent what a backup does not send");
   }
   pump();
 }
 
-void Replicator::Impl::lead() {
+void Replicator::Impl::lead(Cause cause) {
   if (primary_ != nullptr) drop_primary("this replica is the primary");
   copy_receiver_.reset();
   Primary& primary = *membership_.primary();
@@ -567,9 +579,11 @@ void Replicator::Impl::lead() {
                 .sync = std::max(wanted_sync_.load(), primary.inherited())});
   look_at_own_disk();
   if (serving_) make_rounds();
-  send_to_backups();
   latest_unix_ms_.store(primary.unix_ms());
-  if (serving_) return show_marks();
+  // Clients that wait come first. But new entries raise no mark before they are answered.
+  if (serving_) show_marks();
+  if (cause != Cause::kAnswer || awaits_backups()) send_to_backups();
+  if (serving_) return;
   if (disk_ == nullptr || !membership_.acts(now()) || !primary.has_settled() ||
       disk_->through().wal < primary.inherited() || primary.marks().sync < primary.inherited())
     return;
@@ -594,10 +608,21 @@ void Replicator::Impl::look_at_own_disk() {
   }
 }
 
+// Whether somebody waits for what the backups do when they know the marks. If not, the marks go with
+// the next entries or in the next turn: a message for each of a client's writes, and the answer to
+// it, would delay the writes behind.
+bool Replicator::Impl::awaits_backups() const {
+  const Marks& marks = membership_.primary()->marks();
+  return !serving_ || round_ != 0 || marks.wal < wanted_wal_.load() ||
+         marks.sync < wanted_sync_.load();
+}
+
 void Replicator::Impl::send_to_backups() {
   Primary& primary = *membership_.primary();
   for (auto& [number, peer] : peers_) {
-    while (peer.has_said_hello && peer.connection->queued_bytes() < kMaxQueuedBytes) {
+    while (peer.has_said_hello) {
+      peer.awaits_room = peer.connection->queued_bytes() >= kMaxQueuedBytes;
+      if (peer.awaits_room) break;
       const auto entries = primary.next(number, now());
       if (!entries) break;
       peer.connection->send(encoded(*entries));
@@ -619,7 +644,6 @@ void Replicator::Impl::show_marks() {
     const std::uint64_t wal = std::min(sender_->sequence_of(marks.wal), log.replicated_mark());
     log.set_group_marks(wal, std::min(sender_->sequence_of(marks.sync), wal));
     sender_->forget(marks.sync);
-    serving_->marks_changed();
   }
   const Nanos tick = now();
   const bool is_due = tick >= next_tick_;
@@ -627,7 +651,9 @@ void Replicator::Impl::show_marks() {
     if (membership_.acts(tick) && primary.covers(tick)) tick_ = tick;
     next_tick_ = tick + options_.times.lease / 10;
   }
+  // Before any answer: who has one does not READ an older mark.
   if (is_due || has_risen) serving_->show(tick_, {marks.replicated});
+  if (has_risen) serving_->marks_changed();
 }
 
 void Replicator::Impl::append_block(const LogSender::Block& block) {

@@ -18,6 +18,7 @@ BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "be
 sys.path.insert(0, BENCH)
 import common  # noqa: E402
 import get_shm  # noqa: E402
+import group  # noqa: E402
 import growth  # noqa: E402
 
 COMPARE = os.path.join(BENCH, "compare", "compare.py")
@@ -206,6 +207,59 @@ class Benchmarks(unittest.TestCase):
     def test_durability_wants_a_disk(self):
         with self.assertRaisesRegex(AssertionError, "not on a disk: give --scratch"):
             bench("durability", "--scratch", "/dev/shm")
+
+    def test_group(self):
+        report = bench("group", "--puts", "100", "--gets", "2000", "--keys", "500", "--records",
+                       "2000", "--fail-overs", "1", "--anywhere", "1")
+        self.assertEqual([run["durability"] for run in report["runs"] if run["what"] == "put"],
+                         list(group.LEVELS))
+        for level in group.LEVELS:
+            self.assertGreater(report["figure"][f"PUTs ({level})/s, 32 in flight, 2 backups"], 0)
+        # What a server without a group READs, and its replicated mark in a group.
+        self.assertEqual(report["figure"]["READs per warm GET, one at a time, alone"], 1)
+        for words in "one at a time", "32 in flight":
+            self.assertGreaterEqual(
+                report["figure"][f"READs per warm GET, {words}, 2 backups / alone"], 1)
+        for way in "stream", "copy":
+            self.assertGreater(report["figure"][f"records/s, by {way}, values of 100 B"], 0)
+        self.assertGreater(report["figure"]["the longest of them (s)"], 0)
+
+    def test_group_refuses_what_makes_no_sense(self):
+        for wrong, says in ((["--steps", "nothing"], "not nothing"),
+                            (["--fail-overs", "0"], "at least 1")):
+            done = subprocess.run([sys.executable, os.path.join(BENCH, "group.py"), *wrong],
+                                  check=False, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(says, done.stderr)
+        for wrong in (["--pid", "1"], ["--pid", "many"]):
+            done = subprocess.run([os.path.join(BIN, "bench_group"), "--phase", "failover", *wrong],
+                                  check=False, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+
+    def test_kvbench_follows_a_group(self):
+        """Also to the next primary: what was under way may fail, the rest does not."""
+        options = options_of(scratch=None, anywhere=1, keys=200)
+        group.find_disk(options)
+        with group.etcd(options) as endpoint, group.Group(options, endpoint, 3) as replicas:
+            load = ["-load", "-P", os.path.join(group.WORKLOADS, "workloada")]
+            loaded = group.kvbench(options, replicas.address, *load)
+            self.assertEqual(loaded["overall"]["operations"], 200)
+            command = [os.path.join(BIN, "kvbench"), "--server", replicas.address, "--transport",
+                       "shm", "--timeout", "60s", "--output", "json", "-s", "-target", "200", "-p",
+                       "recordcount=200", "-p", "operationcount=1000", "-p", "fieldcount=1", "-p",
+                       "status.interval=1", *load[1:]]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True) as running:
+                self.assertIn("operations", running.stderr.readline())  # it is under way
+                primary = replicas.primary()
+                replicas.kill(primary)
+                shown, said = running.communicate(timeout=120)
+            self.assertIn(running.returncode, (0, 1), said)
+            report = json.loads(shown)
+            self.assertTrue(report["complete"])
+            self.assertEqual(report["overall"]["operations"], 1000)
+            self.assertLessEqual(report["overall"]["failed"], 1)  # one is under way at a time
+            self.assertNotEqual(replicas.primary(), primary)
 
     def test_compare(self):
         with tempfile.TemporaryDirectory(prefix="rkv-smoke-") as plots:
