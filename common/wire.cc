@@ -350,7 +350,9 @@ Status check_condition(const Request& request) {
   const bool allowed =
       condition == Condition::kNone || (condition == Condition::kIfAbsent && traits.puts) ||
       (condition == Condition::kIfVersion && (traits.puts || request.opcode == Opcode::kRemove));
-  if (!allowed || (condition != Condition::kIfVersion && request.expected.bits != 0)) {
+  const bool takes_version =
+      condition == Condition::kIfVersion || request.opcode == Opcode::kOutcome;
+  if (!allowed || (!takes_version && request.expected.bits != 0)) {
     return fail(Code::kInvalidArgument, "the operation does not support this condition");
   }
   if (request.ttl_ms != 0 && !traits.puts) {

@@ -303,7 +303,9 @@ struct Request {
   Opcode opcode = Opcode::kPing;
   std::uint64_t sequence = 0;  // chosen by the client; names the lane
   Condition condition = Condition::kNone;
-  Version expected{};        // kIfVersion
+  // kIfVersion. kOutcome: if the write was sent to another server of the group, a version that was
+  // replicated before it was sent.
+  Version expected{};
   std::uint64_t ttl_ms = 0;  // kPut: time to live from now, 0 = no expiry
   bool until = false;        // `ttl_ms` is an expiry time in Unix milliseconds
   // The client gives up when the server's clock reaches this time, in microseconds modulo

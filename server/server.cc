@@ -397,6 +397,7 @@ std::optional<Failure> Server::become_primary(std::uint32_t term) {
   auto storage = replicator_->take_over();
   if (!storage) return Failure{kExitDataLater, to_string(storage.error())};
   storage_ = *storage;
+  earlier_outcomes_ = replicator_->outcomes();
   if (const Status begins = engine_->begin_at(term); !begins)
     return Failure{kExitData, to_string(begins.error())};
   if (auto failure = open_log()) return failure;
@@ -479,7 +480,8 @@ std::optional<Failure> Server::create_workers() {
                            .disk_fetcher = disk_fetcher_.get(),
                            .revocations = revocations_.get(),
                            .outcomes = outcomes_.get(),
-                           .rounds = replicator_ ? &replicator_->rounds() : nullptr},
+                           .rounds = replicator_ ? &replicator_->rounds() : nullptr,
+                           .earlier_outcomes = earlier_outcomes_.get()},
                           each);
   };
   if (const Status created = endpoints_->create_workers(threads, make); !created) {

@@ -162,6 +162,7 @@ class Server {
   std::unique_ptr<DiskFetcher> disk_fetcher_;  // nullptr: all records are in memory
   std::unique_ptr<WarmUp> warm_up_;            // likewise
   std::unique_ptr<OutcomeArchive> outcomes_;
+  std::shared_ptr<const LoggedOutcomes> earlier_outcomes_;  // nullptr: in no group
   std::unique_ptr<Endpoints> endpoints_;
   std::unique_ptr<StoreMaintenance> maintenance_;
   std::uint64_t estimated_records_ = 0;  // on disk at the start

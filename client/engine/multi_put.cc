@@ -195,13 +195,13 @@ bool MultiPut::begin(Slot& slot) {
 
 bool MultiPut::begin_question(Slot& slot) {
   OutcomeFinder& outcomes = engine_.requester.outcomes();
-  if (!outcomes.is_of_this_server(slot.sent)) {  // ASK-2
+  if (!outcomes.may_be_known(slot.sent)) {  // ASK-2
     --again_;
     finish(slot, std::unexpected(outcomes.not_known()));
     return false;
   }
   std::array<std::byte, kWriteIdBytes> value;
-  if (!batch(slot, outcome_request(slot.sent.id, value))) return false;
+  if (!batch(slot, outcomes.question(slot.sent, value))) return false;
   slot.state = State::kAsked;
   return true;
 }

@@ -20,9 +20,11 @@ Error OutcomeFinder::not_known() {
           .text = "the connection was lost before the answer came"};
 }
 
-Request outcome_request(const WriteId& write, std::span<std::byte, kWriteIdBytes> value) {
-  encode(write, value);
+Request OutcomeFinder::question(const SentWrite& write,
+                                std::span<std::byte, kWriteIdBytes> value) const {
+  encode(write.id, value);
   Request request{.opcode = Opcode::kOutcome};
+  if (!is_of_this_server(write)) request.expected = write.since;
   request.value = value;
   return request;
 }
@@ -37,7 +39,9 @@ Result<Response> answer_of_write(const Response& outcome, Opcode opcode) {
 SentWrite OutcomeFinder::last_sent() const {
   const ConnectAccept& accept = session_.link.accept();
   return {.id = {.session = accept.session, .sequence = session_.link.requests().last_sequence()},
-          .epoch = accept.epoch};
+          .epoch = accept.epoch,
+          .in_group = accept.in_group,
+          .since = session_.trust.replicated()};
 }
 
 OutcomeFinder::Fate OutcomeFinder::fate_in(const Response& answer) {
@@ -56,8 +60,8 @@ Result<Reply> OutcomeFinder::ask(const SentWrite& write, const Deadline& deadlin
   std::array<std::byte, kWriteIdBytes> value;
   for (;;) {
     RKV_RETURN_IF_ERROR(connector_.make_ready(deadline));
-    if (!is_of_this_server(write)) return fail(Code::kStale, "the server has restarted");
-    auto reply = session_.link.call(outcome_request(write.id, value), deadline);
+    if (!may_be_known(write)) return fail(Code::kStale, "the server has restarted");
+    auto reply = session_.link.call(question(write, value), deadline);
     if (reply || reply.error().code != Code::kDisconnected) return reply;
   }
 }

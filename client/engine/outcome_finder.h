@@ -4,7 +4,8 @@
 //  ASK-1  A write is asked about only in the call that has sent it, before the deadline of that
 //      call. It is sent again only if the server says that it was not applied and never will be.
 //      Everything else, and no answer, means that it may have happened.
-//  ASK-2  A server of another epoch is not asked: it knows nothing of writes before its start.
+//  ASK-2  A server of another epoch is asked only if it and the write's server are in a group: it
+//      may have the write in its log. Otherwise it knows nothing of writes before its start.
 //
 // Thread safety: none. find() blocks until the deadline at most.
 #pragma once
@@ -22,6 +23,8 @@ namespace rkv::client {
 struct SentWrite {
   WriteId id{};
   std::uint64_t epoch = 0;  // of the server
+  bool in_group = false;    // the server
+  Version since{};          // in a group: was replicated before the write was sent
 };
 
 class OutcomeFinder {
@@ -32,10 +35,13 @@ class OutcomeFinder {
 
   // The write that the link has sent last.
   SentWrite last_sent() const;
-  // Whether the present connection is to the server that the write was sent to (ASK-2).
-  bool is_of_this_server(const SentWrite& write) const {
-    return session_.link.accept().epoch == write.epoch;
+  // Whether the server of the present connection may know the write (ASK-2).
+  bool may_be_known(const SentWrite& write) const {
+    return is_of_this_server(write) || (write.in_group && session_.link.accept().in_group);
   }
+  // The question to the server of the present connection. `value` is where its value lies, and must
+  // outlive it. REQUIRES: may_be_known(write).
+  Request question(const SentWrite& write, std::span<std::byte, kWriteIdBytes> value) const;
 
   enum class Fate : std::uint8_t {
     kAnswered,    // as the write would have been: applied, or failed
@@ -54,13 +60,14 @@ class OutcomeFinder {
 
  private:
   Result<Reply> ask(const SentWrite& write, const Deadline& deadline);
+  bool is_of_this_server(const SentWrite& write) const {
+    return session_.link.accept().epoch == write.epoch;
+  }
 
   Session& session_;
   Connector& connector_;
 };
 
-// The request that asks for a write. `value` is where its value lies, and must outlive it.
-Request outcome_request(const WriteId& write, std::span<std::byte, kWriteIdBytes> value);
 // The answer to a write, made of the answer to kOutcome.
 Result<Response> answer_of_write(const Response& outcome, Opcode opcode);
 

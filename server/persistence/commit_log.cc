@@ -19,19 +19,24 @@ namespace {
 constexpr std::uint64_t kLineWords = 8;
 constexpr std::size_t kLineBytes = kLineWords * 8;
 
-// Entry: version 8 | record_traits 8 | shape 8 | address of the attachment 8 | key | value, padded
-// to a line. With an attachment the value is only there. shape: kind 4 bits | key length 12 | value
-// length 25 | lines 20.
+// Entry: version 8 | record_traits 8 | shape 8 | address of the attachment 8 | tag 24, if it has one
+// | key | value, padded to a line. With an attachment the value is only there. shape: kind 3 bits |
+// has a tag 1 | key length 12 | value length 25 | lines 20.
 constexpr std::size_t kEntryHeaderBytes = 32;
+constexpr std::uint64_t kKindMask = 7;
+constexpr std::uint64_t kHasTag = 8;
 static_assert(kMaxKeyBytes < (1U << 12) && kMaxValueBytes < (1U << 25));
 
-constexpr std::size_t entry_bytes(std::size_t key_length, std::size_t value_length) {
-  return round_up(kEntryHeaderBytes + key_length + (is_large(value_length) ? 0 : value_length),
-                  kLineBytes);
+constexpr std::size_t entry_bytes(std::size_t tag_bytes, std::size_t key_length,
+                                  std::size_t value_length) {
+  return round_up(
+      kEntryHeaderBytes + tag_bytes + key_length + (is_large(value_length) ? 0 : value_length),
+      kLineBytes);
 }
-static_assert(CommitLog::kMinCapacityBytes >= 4 * entry_bytes(kMaxKeyBytes, kMaxInlineBytes));
+static_assert(CommitLog::kMinCapacityBytes >=
+              4 * entry_bytes(kWriteTagBytes, kMaxKeyBytes, kMaxInlineBytes));
 static_assert(CommitLog::kMinServerCapacityBytes >=
-              entry_bytes(kMaxKeyBytes, kMaxValueBytes) + kMaxValueBytes);
+              entry_bytes(kWriteTagBytes, kMaxKeyBytes, kMaxValueBytes) + kMaxValueBytes);
 static_assert(std::has_single_bit(CommitLog::kMinCapacityBytes));
 
 std::uint64_t encode_shape(CommitLog::Kind kind, std::size_t key_length, std::size_t value_length,
@@ -163,7 +168,8 @@ Result<CommitLog::Reservation> CommitLog::try_reserve(std::size_t key_length,
                                                       std::size_t value_length) {
   RKV_CHECK(key_length <= kMaxKeyBytes && value_length <= kMaxValueBytes, "entry above the limits");
   const Reservation reservation{
-      .words = static_cast<std::uint32_t>(entry_bytes(key_length, value_length) / 8),
+      .words = static_cast<std::uint32_t>(
+          entry_bytes(is_replicated() ? kWriteTagBytes : 0, key_length, value_length) / 8),
       .attached =
           static_cast<std::uint32_t>(is_large(value_length) ? round_up(value_length, 8) / 8 : 0)};
   const std::uint64_t wanted = std::uint64_t{reservation.words} + reservation.attached;
@@ -213,13 +219,14 @@ CommitLog::Ticket CommitLog::begin(Reservation reservation) {
   return {.sequence = position + 1, .words = reservation.words};
 }
 
-void CommitLog::finish(Ticket ticket, Kind kind, const RecordFields& record,
-                       Attachment attachment) {
+void CommitLog::finish(Ticket ticket, Kind kind, const RecordFields& record, Attachment attachment,
+                       const WriteTag* tag) {
   const Bytes key = record.key;
   const Bytes value = record.value;
   Ring& ring = *ring_;
   if (ring.capacity_words == 0) return;
-  RKV_CHECK(entry_bytes(key.size(), value.size()) <= std::size_t{ticket.words} * 8,
+  const std::size_t tag_bytes = tag == nullptr ? 0 : kWriteTagBytes;
+  RKV_CHECK(entry_bytes(tag_bytes, key.size(), value.size()) <= std::size_t{ticket.words} * 8,
             "entry larger than its reservation");
   const bool attached = is_large(value.size());
   RKV_CHECK(attached == (attachment != nullptr), "large values are attached, others are not");
@@ -227,10 +234,12 @@ void CommitLog::finish(Ticket ticket, Kind kind, const RecordFields& record,
   std::byte* const entry = ring.at(position);
   store_le(entry, record.version.bits);
   store_le(entry + 8, record_traits(record));
-  store_le(entry + 16, encode_shape(kind, key.size(), value.size(), ticket.words / kLineWords));
+  store_le(entry + 16, encode_shape(kind, key.size(), value.size(), ticket.words / kLineWords) |
+                           (tag == nullptr ? 0 : kHasTag));
   store_le(entry + 24,
            reinterpret_cast<std::uint64_t>(attachment.release()));  // freed by advance()
-  std::byte* const body = entry + kEntryHeaderBytes;
+  if (tag != nullptr) encode(*tag, entry + kEntryHeaderBytes);
+  std::byte* const body = entry + kEntryHeaderBytes + tag_bytes;
   if (!key.empty()) std::memcpy(body, key.data(), key.size());
   if (!value.empty() && !attached) std::memcpy(body + key.size(), value.data(), value.size());
   // seq_cst: see wake_for_entry(). The store also releases the bytes above.
@@ -245,13 +254,15 @@ CommitLog::Ring::Read CommitLog::Ring::read(std::uint64_t position, Entry* entry
   const std::size_t value_length = (shape >> 16) & 0x1FFFFFFU;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): finish() put it there
   auto* const attachment = reinterpret_cast<std::byte*>(load_le<std::uint64_t>(from + 24));
-  const std::byte* const value =
-      attachment != nullptr ? attachment : from + kEntryHeaderBytes + key_length;
+  const bool has_tag = (shape & kHasTag) != 0;
+  const std::byte* const key = from + kEntryHeaderBytes + (has_tag ? kWriteTagBytes : 0);
+  const std::byte* const value = attachment != nullptr ? attachment : key + key_length;
   *entry = Entry{.sequence = position + 1,
-                 .kind = static_cast<Kind>(shape & 0xFU),
+                 .kind = static_cast<Kind>(shape & kKindMask),
                  .record = {.version = {load_le<std::uint64_t>(from)},
-                            .key = {from + kEntryHeaderBytes, key_length},
+                            .key = {key, key_length},
                             .value = {value, value_length}}};
+  if (has_tag) entry->tag = decode_write_tag(from + kEntryHeaderBytes);
   set_record_traits(entry->record, load_le<std::uint64_t>(from + 8));
   return {.attachment = attachment, .end = position + (shape >> 41) * kLineWords};
 }

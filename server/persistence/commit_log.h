@@ -50,11 +50,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "common/bytes.h"
 #include "common/layout.h"
 #include "rkv/result.h"
 #include "server/persistence/disk_state.h"
+#include "server/persistence/write_tag.h"
 
 namespace rkv::server {
 
@@ -68,6 +70,7 @@ class CommitLog {
     std::uint64_t sequence = 0;
     Kind kind = Kind::kPut;
     RecordFields record;  // kRemove: version and key
+    std::optional<WriteTag> tag{};  // of a replicated log: for whom it was written
   };
 
   // Result of try_reserve(). Pass it to begin() or unreserve(), exactly once.
@@ -112,8 +115,10 @@ class CommitLog {
   Ticket begin(Reservation reservation);
   // Fills in the entry. Key and value are copied and may be shorter than reserved. REQUIRES: the
   // pair lock is still held. `attachment`: the copy of a large value, otherwise empty; a volatile
-  // log does not use it.
-  void finish(Ticket ticket, Kind kind, const RecordFields& record, Attachment attachment = {});
+  // log does not use it. `tag`: nullptr if no client needs the outcome. REQUIRES: the log is
+  // replicated if there is a tag.
+  void finish(Ticket ticket, Kind kind, const RecordFields& record, Attachment attachment = {},
+              const WriteTag* tag = nullptr);
 
   // Returns the next finished entry in order; false: none is ready. advance() frees everything up
   // to and including the last entry that consume() returned.

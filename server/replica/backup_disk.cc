@@ -16,6 +16,7 @@ BackupDisk::BackupDisk(ReplicaStorage& storage, const Clock& clock,
       queue_(std::move(queue)),
       reader_(*queue_),
       applier_(*queue_, storage, clock, options, std::move(changed)),
+      outcomes_(std::make_shared<LoggedOutcomes>(Version{at.version})),
       fed_(at),
       through_{.wal = at.version, .sync = at.version} {
   applier_.start();
@@ -56,6 +57,7 @@ bool BackupDisk::feed_block(const EntryBlock& block) {
       std::memcpy(attachment.get(), record.value.data(), record.value.size());
     }
     queue_->finish(queue_->begin(*room), entry->kind, record, std::move(attachment));
+    outcomes_->note(*entry);
     fed_bytes_ += entry_bytes(*entry);
   }
   return true;

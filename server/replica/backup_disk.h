@@ -20,6 +20,7 @@
 
 #include "server/persistence/applier.h"
 #include "server/persistence/commit_log.h"
+#include "server/persistence/logged_outcomes.h"
 #include "server/persistence/replication_reader.h"
 #include "server/replica/replica_storage.h"
 #include "server/replication/messages.h"
@@ -50,6 +51,8 @@ class BackupDisk {
   // Up to which version the database has the log.
   Through through();
   const LogPosition& fed() const { return fed_; }
+  // What the writes that were fed have answered. Nothing is noted after stop().
+  std::shared_ptr<const LoggedOutcomes> outcomes() const { return outcomes_; }
   DiskState state() const { return queue_->disk_state(); }
   // The state is kOk, but it has not answered a write or a sync for Applier::kHungAfter.
   bool hangs(Nanos now) const { return applier_.counts().hung_for(now) != 0; }
@@ -76,6 +79,7 @@ class BackupDisk {
   // Raises the queue's mark by whole blocks: the applier takes nothing behind it.
   ReplicationReader reader_;
   Applier applier_;
+  const std::shared_ptr<LoggedOutcomes> outcomes_;
   LogPosition fed_;
   std::size_t fed_bytes_ = 0;  // of the block behind fed_
   Through through_;

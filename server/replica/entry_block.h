@@ -1,13 +1,14 @@
 // The entries of a commit log as the bytes of a block (EntryBlock). Little-endian, one after the
 // other:
 //
-//   kind 1 | zero 1 | length of key 2 | length of value 4 | version 8 | traits 8 | key | value
+//   kind 1 | has a tag 1 | length of key 2 | length of value 4 | version 8 | traits 8
+//   | tag 24, if it has one | key | value
 //
 // kind and traits: as CommitLog::Kind and record_traits(). A removal has no value, and traits 0.
+// The tag (WriteTag) fits the kind.
 //
 // Invariants:
-//  ENTRY-1  first_entry() accepts what append_entry() made, within the limits of keys and
-//  values,
+//  ENTRY-1  first_entry() accepts what append_entry() made, within the limits of keys and values,
 //      and nothing else. Bytes from a peer are refused, never asserted.
 //
 // Thread safety: pure functions.

@@ -113,6 +113,7 @@ class Replicator::Impl {
 
   std::atomic<std::uint64_t> latest_unix_ms_{0};
   std::atomic<std::uint64_t> first_unix_ms_{0};
+  std::shared_ptr<const LoggedOutcomes> outcomes_;  // once taken over
   ReplicationRounds rounds_{[this] { wake(); }};
 
  private:
@@ -679,6 +680,7 @@ Result<Storage*> Replicator::Impl::take_over() {
     noted.set_value();
   });
   noted.get_future().get();
+  outcomes_ = disk->outcomes();
   storage_.claims_versions();
   return &storage_;
 }
@@ -752,6 +754,9 @@ std::shared_ptr<const GroupStatus> Replicator::status() const {
 }
 Result<Storage*> Replicator::take_over() {
   return impl_->take_over();
+}
+std::shared_ptr<const LoggedOutcomes> Replicator::outcomes() const {
+  return impl_->outcomes_;
 }
 void Replicator::serve(Serving serving) {
   impl_->serve(std::move(serving));

@@ -32,6 +32,7 @@
 #include "rkv/result.h"
 #include "server/group/configuration_store.h"
 #include "server/persistence/commit_log.h"
+#include "server/persistence/logged_outcomes.h"
 #include "server/persistence/replication_rounds.h"
 #include "server/persistence/storage_engine.h"
 #include "server/replica/group_status.h"
@@ -98,6 +99,8 @@ class Replicator {
   // Ends the writing of a backup, and gives the storage for the writing of a primary. Blocks until
   // all is synced. REQUIRES: kElected.
   Result<Storage*> take_over();
+  // What the writes of earlier primaries have answered. REQUIRES: take_over() has succeeded.
+  std::shared_ptr<const LoggedOutcomes> outcomes() const;
   // REQUIRES: take_over() has succeeded. What `serving` refers to must outlive stop().
   void serve(Serving serving);
   // Ends the threads and connections. Blocks for about a second at most, and until the disk of a

@@ -100,7 +100,8 @@ Error RequestHandler::forbidden(Opcode opcode) {
   return {.code = Code::kPermission, .text = forbidden_.data()};
 }
 
-RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLookup look) {
+RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLookup look,
+                                              std::uint64_t writer) {
   std::uint64_t sequence = 0;
   const Result<Request> request = decode_request(message, &sequence);
   if (!request) {
@@ -119,8 +120,10 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLook
                                   "--data-dir, or write with durability memory"}));
   }
   look_ = look;
-  if (log_.is_replicated()) [[unlikely]]
+  if (log_.is_replicated()) [[unlikely]] {
+    tag_ = {.writer = writer, .sequence = sequence, .opcode = request->opcode};
     return when_replicated(*request, serve(*request));
+  }
   return serve(*request);
 }
 
@@ -296,7 +299,8 @@ PutOptions RequestHandler::options_of(const Request& request) const {
           .ttl_ms = request.ttl_ms,
           .until = request.until,
           .look = look_,
-          .begin_by = begin_by(request)};
+          .begin_by = begin_by(request),
+          .tag = tag()};
 }
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
@@ -376,8 +380,11 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
   const bool is_small = reserve <= kMostSmallResults && reads == 0;
   ResultWriter results(
       MutableBytes(results_).first(is_small ? kMostSmallResults : kMaxInlineBytes));
+  tag_.count = static_cast<std::uint8_t>(count);
   for (const Request& one : std::span(packed_).first(count)) {
     reserve -= least_result_bytes(one.opcode);
+    tag_.opcode = one.opcode;
+    tag_.index = static_cast<std::uint8_t>(&one - packed_.data());
     const Response result = serve_packed(one, all);
     results.add(result, reserve);
     if (is_packable(one.opcode) && (result.flags & Response::kAlone) == 0)
@@ -419,7 +426,8 @@ RequestHandler::Answer RequestHandler::read_request(const Request& request) {
 RequestHandler::Answer RequestHandler::find_outcome(const Request& request) {
   const auto write = decode_write_id(request.value);
   if (!write) return reply(refusal(request.opcode, request.sequence, write.error()));
-  return {.next = FindOutcome{.write = *write, .sequence = request.sequence}};
+  return {.next = FindOutcome{
+              .write = *write, .sequence = request.sequence, .since = request.expected}};
 }
 
 RequestHandler::Answer RequestHandler::found(const FindOutcome& asked,
@@ -446,7 +454,47 @@ RequestHandler::Answer RequestHandler::found(const FindOutcome& asked,
   return answer;
 }
 
-RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest) {
+// What was applied was replicated, and on the disks of all in sync, before this server admitted
+// clients. That no later primary has taken the write, the round proves: it began after the client
+// had asked, so after the write was sent, and all in sync have obeyed this primary since.
+RequestHandler::Answer RequestHandler::found_in_log(const FindOutcome& asked,
+                                                    const LoggedOutcomes::Found& found) {
+  if (found.fate != LoggedOutcomes::Fate::kApplied) {
+    const bool known = found.fate == LoggedOutcomes::Fate::kNotApplied;
+    Answer answer = reply(refusal(
+        Opcode::kOutcome, asked.sequence,
+        {.code = known ? Code::kNotFound : Code::kStale,
+         .text = "the server does not know what the group's earlier primary did for that session"}));
+    if (known) answer.next = AwaitRound{rounds_->ask()};
+    return answer;
+  }
+  const auto result_of = [&](const LoggedOutcomes::Operation& one) {
+    const bool counts = one.opcode == Opcode::kAdd || one.opcode == Opcode::kSwap;
+    if (counts) store_le(value_.data(), one.number);
+    return Response{.opcode = one.opcode,
+                    .flags = one.opcode == Opcode::kSwap ? Response::kSwapped : std::uint8_t{0},
+                    .version = one.version,
+                    .value = Bytes(value_).first(counts ? kCounterBytes : 0)};
+  };
+  if (found.count == 0) {
+    Response single = result_of(found.operations.front());
+    single.opcode = Opcode::kOutcome;
+    single.sequence = asked.sequence;
+    return reply(single);
+  }
+  // An operation that is not in the log may be sent again, by itself.
+  ResultWriter results(results_);
+  for (std::uint8_t index = 0; index < found.count; ++index) {
+    const auto one =
+        std::ranges::find(found.operations, index, &LoggedOutcomes::Operation::index);
+    const bool applied = one != found.operations.end();
+    results.add(applied ? result_of(*one) : ResultWriter::refused_alone(Opcode::kPut), 0);
+  }
+  return reply({.opcode = Opcode::kOutcome, .sequence = asked.sequence, .value = results.finish()});
+}
+
+RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest,
+                                              std::uint64_t writer) {
   std::uint64_t sequence = 0;
   const auto request = decode_request(message, &sequence);
   const auto source = request ? decode_value_source(request->value)
@@ -458,6 +506,9 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
                           .text = "the value's memory was written while it was being sent: leave "
                                   "it alone until the put has returned"}));
   }
+  tag_ = {.writer = log_.is_replicated() ? writer : 0,
+          .sequence = sequence,
+          .opcode = Opcode::kPutLarge};
   const auto stored =
       store_.large_records().finish(std::move(large), request->key, digest, options_of(*request));
   Answer answer = stored ? when_safe(*request, reply(stored_response(*request, *stored)))
@@ -471,7 +522,7 @@ RequestHandler::Answer RequestHandler::remove(const Request& request) {
   const auto removed = store_.remove(
       request.key,
       request.condition == Condition::kIfVersion ? std::optional(request.expected) : std::nullopt,
-      look_, begin_by(request));
+      look_, begin_by(request), tag());
   if (!removed) return failed(request, removed.error());
   return reply({.opcode = Opcode::kRemove, .sequence = request.sequence, .version = *removed});
 }
@@ -482,8 +533,8 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
   const auto counted =
       swap ? store_.counters().swap(request.key, number,
                                     load_le<std::int64_t>(request.value.data() + kCounterBytes),
-                                    look_, begin_by(request))
-           : store_.counters().add(request.key, number, look_, begin_by(request));
+                                    look_, begin_by(request), tag())
+           : store_.counters().add(request.key, number, look_, begin_by(request), tag());
   if (!counted) return failed(request, counted.error());
   store_le(value_.data(), counted->number);
   const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |

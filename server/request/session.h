@@ -32,6 +32,7 @@ struct Session {
   std::shared_ptr<const User> user;  // nullptr: the server has no users
   // What its writes have done. nullptr: a reader's, or given away, or the server keeps none.
   std::shared_ptr<Outcomes> outcomes;
+  std::uint64_t writer = 0;  // how a replicated log names it (writer_of); 0: it keeps no outcomes
 
   std::uint32_t unanswered = 0;     // received, reply not posted; more than credits: disconnected
   std::uint32_t in_flight = 0;      // replies posted whose completion is not known yet

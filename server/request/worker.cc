@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/thread.h"
+#include "server/request/writer.h"
 
 namespace rkv::server {
 
@@ -66,6 +67,7 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageBu
       disk_fetcher_(parts.disk_fetcher),
       revocations_(parts.revocations),
       outcomes_(parts.outcomes),
+      earlier_outcomes_(parts.earlier_outcomes),
       sessions_(options.clients, *queue_, parts.clock, counters_, parts.wait_until, parts.outcomes),
       replies_({.clock = parts.clock,
                 .handler = handler_,
@@ -307,7 +309,7 @@ void Worker::refuse(const ReceivedRequest& request, const Error& error) {
 // Requests that await something, or are READ, are counted when they are answered.
 Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds) {
   Session& session = *request.session;
-  RequestHandler::Answer answer = handler_.handle(request.message, session.role, look);
+  RequestHandler::Answer answer = handler_.handle(request.message, session.role, look, session.writer);
   if (answer.response.opcode == Opcode::kPack) {
     session.pack_turn = counters_.get(WorkerCounters::kTurns);
   }
@@ -384,8 +386,13 @@ Served Worker::answer_outcome(const ReceivedRequest& request,
   Session& session = *request.session;
   const auto outcomes =
       outcomes_ == nullptr ? nullptr : outcomes_->find(asked.write.session, session.user.get());
+  const bool is_of_earlier_primary = earlier_outcomes_ != nullptr && asked.since != Version{};
   const RequestHandler::Answer answer =
-      handler_.found(asked, outcomes.get());  // refers to the outcomes
+      is_of_earlier_primary
+          ? handler_.found_in_log(
+                asked, earlier_outcomes_->find(writer_of(asked.write.session, session.user.get()),
+                                               asked.write.sequence, asked.since))
+          : handler_.found(asked, outcomes.get());  // refers to the outcomes
   if (std::holds_alternative<RequestHandler::Awaited>(answer.next)) {
     pending_.add(session, answer, request.taken);
     return Served::kDone;

@@ -100,6 +100,8 @@ class Worker {
     Revocations* revocations = nullptr;                  // nullptr: the server has no users
     OutcomeArchive* outcomes = nullptr;                  // nullptr: no outcome is kept
     ReplicationRounds* rounds = nullptr;                 // nullptr: the log is not replicated
+    // Of the group's earlier primaries; nullptr: the log is not replicated.
+    const LoggedOutcomes* earlier_outcomes = nullptr;
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -186,6 +188,7 @@ class Worker {
   DiskFetcher* const disk_fetcher_;
   Revocations* const revocations_;
   const OutcomeArchive* const outcomes_;
+  const LoggedOutcomes* const earlier_outcomes_;
   SessionTable sessions_;
   ReplySender replies_;
   PendingReplies pending_;

@@ -13,7 +13,7 @@ Result<RecordFields> Counters::counter_at(const Target& at) const {
 }
 
 StoreResult<CounterResult> Counters::add(Bytes key, std::int64_t summand, const DiskLookup& look,
-                                         Nanos begin_by) {
+                                         Nanos begin_by, const WriteTag* tag) {
   std::array<std::byte, kCounterBytes> bytes;
   RecordFields fields{.counter = true, .key = key, .value = bytes};
   CounterResult result;
@@ -39,12 +39,13 @@ StoreResult<CounterResult> Counters::add(Bytes key, std::int64_t summand, const 
     return records_.plan(at, fields);
   };
   RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(key.size(), kCounterBytes));
-  RKV_ASSIGN_OR_RETURN(result.put, records_.commit(room, fields, prepare, look, begin_by));
+  RKV_ASSIGN_OR_RETURN(result.put, records_.commit(room, fields, prepare, look, begin_by, tag));
   return result;
 }
 
 StoreResult<CounterResult> Counters::swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                                          const DiskLookup& look, Nanos begin_by) {
+                                          const DiskLookup& look, Nanos begin_by,
+                                          const WriteTag* tag) {
   std::array<std::byte, kCounterBytes> bytes;
   store_le(bytes.data(), desired);
   RecordFields fields{.counter = true, .key = key, .value = bytes};
@@ -71,7 +72,7 @@ StoreResult<CounterResult> Counters::swap(Bytes key, std::int64_t expected, std:
     return fail(Code::kConflict, "the counter's value is not the expected one");
   };
   RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(key.size(), kCounterBytes));
-  const auto put = records_.commit(room, fields, prepare, look, begin_by);
+  const auto put = records_.commit(room, fields, prepare, look, begin_by, tag);
   if (put) {
     result.put = *put;
   } else if (result.done) {
@@ -140,7 +141,7 @@ StoreResult<Counters::Opened> Counters::open(Bytes key, bool create, std::uint32
     return records_.plan(at, fields);
   };
   RKV_ASSIGN_OR_RETURN(const auto room, log_.try_reserve(key.size(), kCounterBytes));
-  const auto put = records_.commit(room, fields, prepare, look, begin_by);
+  const auto put = records_.commit(room, fields, prepare, look, begin_by, nullptr);
   if (unchanged) return opened;
   if (!put) return std::unexpected(put.error());
   opened.version = put->version;

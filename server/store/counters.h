@@ -37,10 +37,11 @@ class Counters {
   // Adds to a counter and returns the sum. An absent key counts from 0. kWrongType: the key holds a
   // plain value. kOutOfRange: the sum would exceed the limits; nothing changed.
   StoreResult<CounterResult> add(Bytes key, std::int64_t summand, const DiskLookup& look = {},
-                                 Nanos begin_by = kAnyTime);
+                                 Nanos begin_by = kAnyTime, const WriteTag* tag = nullptr);
   // Sets the number to `desired` if it is `expected`; otherwise returns `done` false. kNotFound.
   StoreResult<CounterResult> swap(Bytes key, std::int64_t expected, std::int64_t desired,
-                                  const DiskLookup& look = {}, Nanos begin_by = kAnyTime);
+                                  const DiskLookup& look = {}, Nanos begin_by = kAnyTime,
+                                  const WriteTag* tag = nullptr);
 
   // Returns the counter's cell for clients of `network`. A counter without a cell gets one. `cell`
   // is empty if no cell is left, the number is too large for a cell, or the counter's cell belongs

@@ -57,7 +57,8 @@ const RecordOnDisk* DiskTier::record_on_disk(const Target& at, const DiskLookup&
   return removal_sequences_->of(at.hash) <= look->as_of ? look->record : nullptr;
 }
 
-Version DiskTier::erase(const Target& at, Bytes key, CommitLog::Reservation room) {
+Version DiskTier::erase(const Target& at, Bytes key, CommitLog::Reservation room,
+                        const WriteTag* tag) {
   const CommitLog::Ticket ticket = log_.begin(room);
   const Version version = Version::of(boot_, ticket.sequence);
   removal_sequences_->raise(at.hash, ticket.sequence);
@@ -65,7 +66,7 @@ Version DiskTier::erase(const Target& at, Bytes key, CommitLog::Reservation room
     table_.index().erase(at.home, *slot);
     at.counters->on_disk -= 1;
   }
-  log_.finish(ticket, CommitLog::Kind::kRemove, {.version = version, .key = key});
+  log_.finish(ticket, CommitLog::Kind::kRemove, {.version = version, .key = key}, {}, tag);
   return version;
 }
 

@@ -58,7 +58,8 @@ class DiskTier {
   // The key's record from `look`, if it is on disk only and the look is still valid (REMSEQ-2).
   const RecordOnDisk* record_on_disk(const Target& at, const DiskLookup& look) const;
   // A DELETE of a record that is on disk only. Uses up `room`.
-  Version erase(const Target& at, Bytes key, CommitLog::Reservation room);
+  Version erase(const Target& at, Bytes key, CommitLog::Reservation room,
+                const WriteTag* tag = nullptr);
   // Records that the key left memory at this sequence (REMSEQ-1).
   void raise(KeyHash hash, std::uint64_t sequence) {
     if (removal_sequences_ != nullptr) removal_sequences_->raise(hash, sequence);

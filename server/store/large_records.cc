@@ -50,7 +50,7 @@ Result<PutResult> LargeRecords::finish(LargePut large, Bytes key, std::uint64_t 
     return plan;
   };
   const auto done = records_.commit(large.room, fields, prepare, large.look, options.begin_by,
-                                    std::move(large.copy));
+                                    options.tag, std::move(large.copy));
   if (done) return *done;
   table_.blocks().release(large.block, large.units());
   // The record was evicted after begin(), in the milliseconds in which the value arrived.

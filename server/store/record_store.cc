@@ -186,7 +186,7 @@ StoreResult<PutResult> RecordStore::put(Bytes key, Bytes value, const PutOptions
     RKV_RETURN_IF_ERROR(check_put(at, options));
     return plan(at, fields);
   };
-  return commit(room, fields, prepare, options.look, options.begin_by);
+  return commit(room, fields, prepare, options.look, options.begin_by, options.tag);
 }
 
 StoreStatus RecordStore::check_remove(const Target& at, const RecordOnDisk* on_disk,
@@ -207,7 +207,8 @@ StoreStatus RecordStore::check_remove(const Target& at, const RecordOnDisk* on_d
 }
 
 StoreResult<Version> RecordStore::remove(Bytes key, std::optional<Version> expected,
-                                         const DiskLookup& look, Nanos begin_by) {
+                                         const DiskLookup& look, Nanos begin_by,
+                                         const WriteTag* tag) {
   const KeyHash hash = memory_.hash(key);
   RKV_ASSIGN_OR_RETURN(const auto reservation, log_.try_reserve(key.size(), 0));
 
@@ -226,12 +227,12 @@ StoreResult<Version> RecordStore::remove(Bytes key, std::optional<Version> expec
     log_.unreserve(reservation);
     return std::unexpected(allowed.error());
   }
-  if (on_disk != nullptr) return disk_.erase(at, key, reservation);
+  if (on_disk != nullptr) return disk_.erase(at, key, reservation, tag);
   const CommitLog::Ticket ticket = log_.begin(reservation);
   const Version version = Version::of(boot_, ticket.sequence);
   table_.erase(at);
   disk_.raise(hash, ticket.sequence);
-  log_.finish(ticket, CommitLog::Kind::kRemove, {.version = version, .key = key});
+  log_.finish(ticket, CommitLog::Kind::kRemove, {.version = version, .key = key}, {}, tag);
   locked.unlock();
   table_.release(at.found->slot);
   return version;

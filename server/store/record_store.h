@@ -60,7 +60,8 @@ struct PutOptions {
   std::uint64_t ttl_ms = 0;  // from now; 0 = never expires
   bool until = false;        // `ttl_ms` is the expiry time itself, in Unix milliseconds
   DiskLookup look{};
-  Nanos begin_by = kAnyTime;  // latest time to begin, by the store's clock
+  Nanos begin_by = kAnyTime;      // latest time to begin, by the store's clock
+  const WriteTag* tag = nullptr;  // of the entry in a replicated log
 };
 
 class RecordStore {
@@ -84,7 +85,7 @@ class RecordStore {
   StoreResult<PutResult> put(Bytes key, Bytes value,
                              const PutOptions& options);  // REQUIRES: not large
   StoreResult<Version> remove(Bytes key, std::optional<Version> expected, const DiskLookup& look,
-                              Nanos begin_by);
+                              Nanos begin_by, const WriteTag* tag);
   // Copies the value to `out` unless the value is large. kTooLarge: it is not large, and `out` is
   // too short; kMaxInlineBytes hold any.
   StoreResult<GetResult> get(Bytes key, MutableBytes out, const DiskLookup& look) const;
@@ -125,7 +126,7 @@ class RecordStore {
   // `room`.
   template <class Prepare>
   StoreResult<PutResult> commit(CommitLog::Reservation room, RecordFields& fields, Prepare prepare,
-                                const DiskLookup& look, Nanos begin_by,
+                                const DiskLookup& look, Nanos begin_by, const WriteTag* tag,
                                 CommitLog::Attachment copy = {});
 
  private:
@@ -153,7 +154,7 @@ class RecordStore {
 template <class Prepare>
 StoreResult<PutResult> RecordStore::commit(CommitLog::Reservation room, RecordFields& fields,
                                            Prepare prepare, const DiskLookup& look, Nanos begin_by,
-                                           CommitLog::Attachment copy) {
+                                           const WriteTag* tag, CommitLog::Attachment copy) {
   const KeyHash hash = memory_.hash(fields.key);
   RecordTable::Locked locked(table_, hash);
   const Target at = table_.target(hash, locked, fields.key);
@@ -172,7 +173,7 @@ StoreResult<PutResult> RecordStore::commit(CommitLog::Reservation room, RecordFi
   const PutResult result =
       ready->only_logged ? PutResult{.version = fields.version} : publish(at, *ready, fields);
   log_.finish(ticket, CommitLog::Kind::kPut, fields.in_cell ? out_of_cell(fields) : fields,
-              std::move(copy));
+              std::move(copy), tag);
   locked.unlock();
   if (ready->only_logged) return result;
   // Only now that the new record is live: the allocator may reuse the block at once.

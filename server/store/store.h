@@ -81,8 +81,9 @@ class Store {
   // Deletes the key and returns the version of the deletion. kNotFound. kConflict: the key has
   // another version than `expected`.
   StoreResult<Version> remove(Bytes key, std::optional<Version> expected = std::nullopt,
-                              const DiskLookup& look = {}, Nanos begin_by = kAnyTime) {
-    return records_.remove(key, expected, look, begin_by);
+                              const DiskLookup& look = {}, Nanos begin_by = kAnyTime,
+                              const WriteTag* tag = nullptr) {
+    return records_.remove(key, expected, look, begin_by, tag);
   }
   // Copies the value to `out` unless the value is large. kNotFound. kTooLarge: it is not large, and
   // `out` is too short; kMaxInlineBytes hold any.
