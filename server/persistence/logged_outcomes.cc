@@ -10,10 +10,11 @@ void LoggedOutcomes::note(const CommitLog::Entry& entry) {
   Writer& writer = writer_of(tag.writer);
   writer.last = entry.record.version;
   Lane& lane = writer.lanes[lane_of(tag.sequence)];
-  if (lane.sequence != tag.sequence) {
-    lane.sequence = tag.sequence;
-    lane.operations.clear();
-  }
+  // A client that uses a sequence again, against the rule, makes the lane no longer.
+  const bool goes_on = lane.sequence == tag.sequence && !lane.operations.empty() &&
+                       tag.index > lane.operations.back().index;
+  if (!goes_on) lane.operations.clear();
+  lane.sequence = tag.sequence;
   lane.count = tag.count;
   const bool counts = tag.opcode == Opcode::kAdd || tag.opcode == Opcode::kSwap;
   lane.operations.push_back(

@@ -59,6 +59,13 @@ RequestHandler::Answer failed(const Request& request, const StoreError& error) {
   return answer;
 }
 
+// A client that uses the sequence 0 cannot ask for the outcome.
+WriteTag tag_of(std::uint64_t writer, const Request& request) {
+  return {.writer = request.sequence != 0 ? writer : 0,
+          .sequence = request.sequence,
+          .opcode = request.opcode};
+}
+
 // The opcode of a refusal. An unknown opcode would make the answer unreadable.
 Opcode answerable(Bytes message) {
   const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
@@ -121,7 +128,7 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLook
   }
   look_ = look;
   if (log_.is_replicated()) [[unlikely]] {
-    tag_ = {.writer = writer, .sequence = sequence, .opcode = request->opcode};
+    tag_ = tag_of(writer, *request);
     return when_replicated(*request, serve(*request));
   }
   return serve(*request);
@@ -464,7 +471,8 @@ RequestHandler::Answer RequestHandler::found_in_log(const FindOutcome& asked,
     Answer answer = reply(refusal(
         Opcode::kOutcome, asked.sequence,
         {.code = known ? Code::kNotFound : Code::kStale,
-         .text = "the server does not know what the group's earlier primary did for that session"}));
+         .text =
+             "the server does not know what the group's earlier primary did for that session"}));
     if (known) answer.next = AwaitRound{rounds_->ask()};
     return answer;
   }
@@ -485,8 +493,7 @@ RequestHandler::Answer RequestHandler::found_in_log(const FindOutcome& asked,
   // An operation that is not in the log may be sent again, by itself.
   ResultWriter results(results_);
   for (std::uint8_t index = 0; index < found.count; ++index) {
-    const auto one =
-        std::ranges::find(found.operations, index, &LoggedOutcomes::Operation::index);
+    const auto one = std::ranges::find(found.operations, index, &LoggedOutcomes::Operation::index);
     const bool applied = one != found.operations.end();
     results.add(applied ? result_of(*one) : ResultWriter::refused_alone(Opcode::kPut), 0);
   }
@@ -506,9 +513,7 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
                           .text = "the value's memory was written while it was being sent: leave "
                                   "it alone until the put has returned"}));
   }
-  tag_ = {.writer = log_.is_replicated() ? writer : 0,
-          .sequence = sequence,
-          .opcode = Opcode::kPutLarge};
+  tag_ = tag_of(log_.is_replicated() ? writer : 0, *request);
   const auto stored =
       store_.large_records().finish(std::move(large), request->key, digest, options_of(*request));
   Answer answer = stored ? when_safe(*request, reply(stored_response(*request, *stored)))

@@ -17,6 +17,10 @@
  *    if the lease covers the call (lease.pml), here: if the server has heard of all its in-sync
  *    backups in its term, and no later primary acts.
  *
+ * FLOOR: a joiner begins with an empty table. "Never will be" is said only of a write that is younger
+ * than the table: the client says which version it knew before it sent the write, and the table says
+ * from which one on it has all outcomes.
+ *
  * Left out: the order of the entries of different slots, on which nothing depends.
  *
  * accept: one slot, three numbers, the same number again
@@ -24,6 +28,8 @@
  * accept ASK: or the client asks
  * accept ASK SLOTS=2 NUMBERS=1: two slots, asking
  * accept REUSED_EARLY LOST_IS_FINE: a slot reused early loses outcomes, and executes nothing twice
+ * accept ASK FLOOR: joiners begin with an empty table
+ * accept ASK FLOOR SLOTS=2 NUMBERS=1: likewise, two slots
  * accept-long SLOTS=2 NUMBERS=2: two numbers in each of two slots
  * reject FORGOTTEN_IS_NEW: a client that the server does not know is taken for a new one
  * reject NUMBER_NOT_COMPARED: a slot's outcome answers any number
@@ -36,6 +42,7 @@
  * reject REUSED_EARLY LOST_IS_FINE NEW_WHILE_UNDER_WAY: a number is taken up while a lower one of its slot is under way
  * reject OLD_IS_NEW REUSED_EARLY LOST_IS_FINE: a number below the slot's is taken for a new one
  * reject ASK ASKED_BEFORE_END: "never will be" while the request's connection may still deliver it
+ * reject ASK FLOOR FLOOR_NOT_COMPARED: "never will be" of a write that may be older than the table
  * reject ASK ASK_NO_LEASE: "never will be" by a server that may be deposed, or has not cut its backups
  */
 #ifndef SLOTS
@@ -65,6 +72,8 @@ byte sent[2], got[2]; /* by slot */
 byte at_[2];          /* ASK: 1 + the server that the newest request was sent to */
 byte over;            /* ASK: bits: requests whose connection has ended at the server */
 byte said_never, said_done; /* bits: what the client has learnt */
+bool young[2]; /* FLOOR: sent when the client knew what server 2's table began with */
+bool joined;   /* FLOOR: server 2's table began empty */
 
 #define NEWEST(k) (acts[k] && (k == 2 || !acts[(k + 1) % 3]))
 inline is_sound(k) { /* the newest primary's data is what the client believes */
@@ -81,7 +90,12 @@ inline is_sound(k) { /* the newest primary's data is what the client believes */
 inline send(s, k) {
   d_step {
 #ifdef ASK
-    MAY_SEND(s) && sent[s] < NUMBERS && acts[k] -> sent[s]++; at_[s] = k + 1
+    MAY_SEND(s) && sent[s] < NUMBERS && acts[k] -> sent[s]++; at_[s] = k + 1;
+#ifdef FLOOR
+    if :: young[s] = joined :: young[s] = false fi
+#else
+    skip
+#endif
 #else
     MAY_SEND(s) && sent[s] < NUMBERS && k == 0 -> sent[s]++
 #endif
@@ -188,9 +202,15 @@ inline end_connection(k, s) { /* of the newest request, as the server sees it */
 #else
 #define BELIEVED(k) (k == 2 || (!acts[(k + 1) % 3] && (k == 0 || !in_sync_2[1] || heard)))
 #endif
+#if defined(FLOOR) && !defined(FLOOR_NOT_COMPARED)
+#define WOULD_BE_HERE(k, s) (k != 2 || !joined || young[s])
+#else
+#define WOULD_BE_HERE(k, s) true
+#endif
 inline say_never(k, s) {
   d_step {
-    acts[k] && known[k] && sent[s] > got[s] && OVER(k, s) && BELIEVED(k) && LAST(k, s) < sent[s] ->
+    acts[k] && known[k] && sent[s] > got[s] && OVER(k, s) && BELIEVED(k) && LAST(k, s) < sent[s] &&
+      WOULD_BE_HERE(k, s) ->
     said_never = said_never | BIT(s, sent[s]); got[s] = sent[s];
     is_sound(0); is_sound(1); is_sound(2)
   }
@@ -241,8 +261,11 @@ inline hear() { d_step { acts[1] && !acts[2] && in_sync_2[1] && !heard -> copy()
 inline join() {
   d_step {
     acts[1] && !acts[2] && !in_sync_2[1] -> copy(); in_sync_2[1] = true;
-#ifdef JOINER_WITHOUT_TABLE
+#if defined(JOINER_WITHOUT_TABLE) || defined(FLOOR)
     last[4] = 0; last[5] = 0;
+#endif
+#ifdef FLOOR
+    joined = true;
 #endif
     skip
   }

@@ -20,6 +20,10 @@ CommitLog::Entry put(std::uint64_t version, std::string_view key, std::string_vi
 CommitLog::Entry removal(std::uint64_t version, std::string_view key) {
   return {.kind = CommitLog::Kind::kRemove, .record = {.version = {version}, .key = as_bytes(key)}};
 }
+CommitLog::Entry tagged(CommitLog::Entry entry, WriteTag tag = {.writer = 5, .sequence = 16}) {
+  entry.tag = tag;
+  return entry;
+}
 EntryBlock block_of(const std::vector<CommitLog::Entry>& entries, std::uint64_t previous = 1) {
   std::vector<std::byte> bytes;
   for (const CommitLog::Entry& entry : entries)
@@ -50,6 +54,53 @@ TEST(EntryBlock, ComesOutAsItWentIn) {
   EXPECT_EQ(entry_bytes(*first_entry(rest)), rest.size());
 }
 
+TEST(EntryBlock, TagsComeOutAsTheyWentIn) {
+  const WriteTag tag{
+      .writer = 7, .sequence = 18, .opcode = Opcode::kRemove, .index = 3, .count = 32};
+  const EntryBlock block =
+      block_of({tagged(put(10, "key", "value")), tagged(removal(12, "k"), tag), put(13, "e", "x")});
+  EXPECT_TRUE(is_valid_block(block));
+  Bytes rest = *block.bytes;
+  const auto first = first_entry(rest);
+  ASSERT_TRUE(first && first->tag);
+  EXPECT_EQ(first->tag->writer, 5U);
+  EXPECT_EQ(first->tag->sequence, 16U);
+  EXPECT_EQ(first->tag->opcode, Opcode::kPut);
+  EXPECT_EQ(first->tag->count, 0U);
+  EXPECT_EQ(as_text(first->record.key), "key");
+  EXPECT_EQ(as_text(first->record.value), "value");
+  rest = rest.subspan(entry_bytes(*first));
+  const auto second = first_entry(rest);
+  ASSERT_TRUE(second && second->tag);
+  EXPECT_EQ(second->tag->opcode, Opcode::kRemove);
+  EXPECT_EQ(second->tag->index, 3U);
+  EXPECT_EQ(second->tag->count, 32U);
+  EXPECT_EQ(as_text(second->record.key), "k");
+  EXPECT_FALSE(first_entry(rest.subspan(entry_bytes(*second)))->tag);
+}
+
+// A later primary answers by the tag, so it must fit the entry.
+TEST(EntryBlock, TagsThatDoNotFitTheirEntryAreRefused) {
+  const auto is_valid = [](const CommitLog::Entry& entry, const WriteTag& tag) {
+    return is_valid_block(block_of({tagged(entry, tag)}));
+  };
+  const CommitLog::Entry counter = put(10, "k", "8 bytes.");
+  EXPECT_TRUE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kAdd}));
+  EXPECT_TRUE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kSwap}));
+  EXPECT_TRUE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kPutLarge}));
+  EXPECT_FALSE(
+      is_valid(put(10, "k", "short"), {.writer = 1, .sequence = 1, .opcode = Opcode::kAdd}));
+  EXPECT_FALSE(is_valid(removal(10, "k"), {.writer = 1, .sequence = 1, .opcode = Opcode::kAdd}));
+  EXPECT_FALSE(is_valid(removal(10, "k"), {.writer = 1, .sequence = 1, .opcode = Opcode::kPut}));
+  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kRemove}));
+  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kGet}));
+  EXPECT_FALSE(is_valid(counter, {.writer = 0, .sequence = 1}));
+  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 0}));
+  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .index = 1}));
+  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .index = 2, .count = 2}));
+  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .count = 33}));
+}
+
 TEST(EntryBlock, VersionsRiseFromThePreviousToTheLast) {
   EXPECT_FALSE(is_valid_block(block_of({put(10, "a", ""), put(10, "b", "")})));
   EXPECT_FALSE(is_valid_block(block_of({put(10, "a", ""), put(9, "b", "")})));
@@ -62,7 +113,7 @@ TEST(EntryBlock, VersionsRiseFromThePreviousToTheLast) {
 }
 
 TEST(EntryBlock, WhatIsCutOffIsRefused) {
-  const EntryBlock block = block_of({put(10, "key", "value"), removal(12, "k")});
+  const EntryBlock block = block_of({put(10, "key", "value"), tagged(put(12, "k", ""))});
   for (std::size_t bytes = 0; bytes < block.bytes->size(); ++bytes) {
     EntryBlock cut = block;
     cut.bytes = std::make_shared<const std::vector<std::byte>>(block.bytes->begin(),
@@ -74,7 +125,8 @@ TEST(EntryBlock, WhatIsCutOffIsRefused) {
 // ENTRY-1: whatever is accepted is what append_entry() makes.
 TEST(EntryBlock, DamagedBytesAreRefusedOrAreAnotherEntry) {
   Random random(7);
-  const EntryBlock block = block_of({put(10, "key", "value"), removal(12, "k")});
+  const EntryBlock block =
+      block_of({put(10, "key", "value"), removal(12, "k"), tagged(put(13, "t", "value"))});
   for (int round = 0; round < 20'000; ++round) {
     auto bytes = *block.bytes;
     for (std::uint64_t changes = 1 + random.below(3); changes != 0; --changes)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/pack.h"
+#include "server/persistence/logged_outcomes.h"
 #include "server/persistence/replication_reader.h"
 #include "tests/server/request/worker_fixture.h"
 
@@ -275,6 +276,152 @@ TEST_F(ReplicatedAnswers, OutcomesAreAnsweredWhenTheWriteIsReplicated) {
       answer_when_replicated({.opcode = Opcode::kOutcome, .sequence = 6, .value = write});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.version, Version::of(1, 1));
+}
+
+// A primary, whose log is read like a backup's, and its successor.
+class EarlierPrimary : public ReplicatedAnswers {
+ protected:
+  static constexpr std::uint64_t kFloor = 0;
+
+  // Executes a write of client_, and returns its answer.
+  Response write(const Request& request) {
+    const std::size_t before = client_->posted.size();
+    ask(*client_, request);
+    turn();
+    for (CommitLog::Entry entry; reader_.next(&entry);)
+      outcomes_in_log_.note(entry);
+    log_->set_replicated_mark(reader_.position());
+    worker_->wake_for_answers();
+    turn();
+    return answer(*client_, before);
+  }
+  // From now on another server answers, which has the log.
+  void take_over() {
+    auto parts = parts_of_worker();
+    parts.rounds = &rounds_;
+    parts.earlier_outcomes = &outcomes_in_log_;
+    queue().end(*client_);
+    queue().end(*other_);
+    turn();
+    writer_session_ = 1;
+    worker_ = std::move(*Worker::create(parts, {.clients = kClients}));
+    client_ = connect();
+  }
+  void ask_about(std::uint64_t sequence, std::uint64_t since = 1) {
+    std::array<std::byte, kWriteIdBytes> write{};
+    encode(WriteId{.session = writer_session_, .sequence = sequence}, write);
+    ask(*client_,
+        {.opcode = Opcode::kOutcome, .sequence = 6, .expected = Version{since}, .value = write});
+    turn();
+  }
+  Response outcome_of(std::uint64_t sequence) {
+    const std::size_t before = client_->posted.size();
+    ask_about(sequence);
+    if (client_->posted.size() == before + 1) return answer(*client_, before);
+    ADD_FAILURE() << "no answer";
+    return {};
+  }
+
+  LoggedOutcomes outcomes_in_log_{Version{kFloor}};
+  ReplicationRounds rounds_{[] {}};
+  std::uint64_t writer_session_ = 0;
+};
+
+std::array<std::byte, kCounterBytes> bytes_of(std::int64_t number) {
+  std::array<std::byte, kCounterBytes> bytes{};
+  store_le(bytes.data(), number);
+  return bytes;
+}
+
+TEST_F(EarlierPrimary, ItsAnswersAreGivenBySuccessors) {
+  const auto seven = bytes_of(7);
+  std::array<std::byte, 2 * kCounterBytes> from_7_to_9{};
+  store_le(from_7_to_9.data(), std::int64_t{7});
+  store_le(from_7_to_9.data() + kCounterBytes, std::int64_t{9});
+  const std::vector<Request> requests = {
+      {.opcode = Opcode::kPut, .sequence = 16, .key = as_bytes("k"), .value = as_bytes("v")},
+      {.opcode = Opcode::kAdd, .sequence = 17, .key = as_bytes("n"), .value = seven},
+      {.opcode = Opcode::kSwap, .sequence = 18, .key = as_bytes("n"), .value = from_7_to_9},
+      {.opcode = Opcode::kRemove, .sequence = 19, .key = as_bytes("k")}};
+  std::vector<Response> answers;
+  for (const Request& request : requests)
+    answers.push_back(write(request));
+  const std::int64_t number = load_le<std::int64_t>(answers[2].value.data());
+  EXPECT_EQ(number, 9);
+  std::vector<std::int64_t> numbers = {0, 7, 9, 0};
+  take_over();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Response outcome = outcome_of(requests[i].sequence);
+    EXPECT_EQ(outcome.code, 0) << i;
+    EXPECT_EQ(outcome.version, answers[i].version) << i;
+    EXPECT_EQ(outcome.flags & ~Response::kInNeighbour, answers[i].flags & ~Response::kInNeighbour);
+    EXPECT_TRUE(outcome.slot.empty()) << "it is where the earlier primary had it";
+    ASSERT_EQ(outcome.value.size(), numbers[i] == 0 ? 0 : kCounterBytes) << i;
+    if (numbers[i] != 0) EXPECT_EQ(load_le<std::int64_t>(outcome.value.data()), numbers[i]);
+  }
+}
+
+TEST_F(EarlierPrimary, OfAPackTheOperationsThatWereAppliedAreTold) {
+  const auto seven = bytes_of(7);
+  std::vector<std::byte> bytes(512);
+  PackWriter writer(bytes);
+  writer.add({.opcode = Opcode::kPut, .key = as_bytes("a"), .value = as_bytes("v")});
+  writer.add({.opcode = Opcode::kRemove, .key = as_bytes("none")});  // is refused
+  writer.add({.opcode = Opcode::kGet, .key = as_bytes("a")});
+  writer.add({.opcode = Opcode::kAdd, .key = as_bytes("n"), .value = seven});
+  bytes.resize(writer.finish().size());
+  const Response first = write({.opcode = Opcode::kPack, .sequence = 16, .value = bytes});
+  ResultReader answered(first.value);
+  const Version put = answered.next(Opcode::kPut)->version;
+  take_over();
+  const Response outcome = outcome_of(16);
+  ASSERT_EQ(outcome.code, 0);
+  ResultReader results(outcome.value);
+  EXPECT_EQ(results.next(Opcode::kPut)->version, put);
+  for (const Opcode opcode : {Opcode::kRemove, Opcode::kGet}) {
+    const auto result = results.next(opcode);
+    ASSERT_TRUE(result);
+    EXPECT_NE(result->flags & Response::kAlone, 0) << "it may be sent again";
+  }
+  const auto added = results.next(Opcode::kAdd);
+  ASSERT_TRUE(added);
+  EXPECT_EQ(load_le<std::int64_t>(added->value.data()), 7);
+  EXPECT_TRUE(results.at_end());
+}
+
+// A later primary may have it, unless this one proves to be the newest.
+TEST_F(EarlierPrimary, ThatAWriteWasNotAppliedIsSaidAfterARound) {
+  (void)write({.opcode = Opcode::kPut, .sequence = 16, .key = as_bytes("k"), .value = {}});
+  take_over();
+  const std::uint64_t before = rounds_.begin();
+  ask_about(32);
+  rounds_.complete(before);
+  worker_->wake_for_answers();
+  turn();
+  EXPECT_TRUE(client_->posted.empty());
+  rounds_.complete(rounds_.begin());
+  worker_->wake_for_answers();
+  turn();
+  ASSERT_EQ(client_->posted.size(), 1U);
+  EXPECT_EQ(code_of(answer(*client_, 0)), Code::kNotFound);
+}
+
+TEST_F(EarlierPrimary, WhatMayBeOlderThanTheTableIsNotKnown) {
+  for (std::uint64_t sequence = 1; sequence < 4; ++sequence)
+    (void)write({.opcode = Opcode::kPut, .sequence = sequence, .key = as_bytes("k"), .value = {}});
+  take_over();
+  ask_about(16, 0);  // as if the write had been sent to this server
+  ASSERT_EQ(client_->posted.size(), 1U);
+  EXPECT_EQ(code_of(answer(*client_, 0)), Code::kStale);
+}
+
+// The backups would refuse such a tag, and with it the log.
+TEST_F(EarlierPrimary, WritesWithoutASequenceHaveNoTag) {
+  ask(*client_, {.opcode = Opcode::kPut, .sequence = 0, .key = as_bytes("k"), .value = {}});
+  turn();
+  CommitLog::Entry entry;
+  ASSERT_TRUE(reader_.next(&entry));
+  EXPECT_FALSE(entry.tag);
 }
 
 TEST_F(ReplicatedAnswers, PingsDoNotWait) {

@@ -19,17 +19,6 @@ std::uint16_t next_port() {
   return port;
 }
 
-// Whether `holds` within a minute.
-template <class Condition>
-bool within_a_minute(Condition holds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (std::chrono::steady_clock::now() < end) {
-    if (holds()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 }  // namespace
 
 ReplicaGroup::ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments)

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "rkv/client.h"
@@ -13,6 +14,17 @@
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
+
+// Whether `holds` within a minute.
+template <class Condition>
+bool within_a_minute(Condition holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < end) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
 
 class ReplicaGroup {
  public:
