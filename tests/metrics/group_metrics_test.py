@@ -57,7 +57,7 @@ class Whole(unittest.TestCase):
         cls.group.__exit__()
 
     def test_the_primary_knows_all(self):
-        text = self.primary.get("/readyz")[2]
+        text = self.primary.ready()[1]
         self.assertIn("ready\nprimary of group g1 in term ", text)
         self.assertIn("3 of 3 replicas in sync\n", text)
         self.assertEqual(value(self.primary, "role", role="primary"), 1)
@@ -77,7 +77,7 @@ class Whole(unittest.TestCase):
         self.assertEqual([member["name"] for member in group["members"]], ["n1", "n2", "n3"])
 
     def test_a_backup_shows_itself(self):
-        self.assertEqual(self.backup.get("/readyz")[::2],
+        self.assertEqual(self.backup.ready(),
                          (200, f"backup in sync; the primary is n1 ({self.primary.address})\n"))
         self.assertEqual(self.backup.get("/healthz")[::2], (200, "ok\n"))
         self.assertEqual(value(self.backup, "role", role="backup"), 1)
@@ -136,8 +136,8 @@ class Trouble(unittest.TestCase):
             backup.kill()
             wait_until(lambda: value(primary, "members_in_sync") == 1, "it to be left out")
             wait_until(lambda: f"n2 ({backup.address}) is not in sync: not connected\nonly one copy of the data\n"
-                       in primary.get("/readyz")[2], "the worries")
-            self.assertEqual(primary.get("/readyz")[0], 200)
+                       in primary.ready()[1], "the worries")
+            self.assertEqual(primary.ready()[0], 200)
             self.assertEqual(value(primary, "member_in_sync", member="n2"), 0)
             self.assertEqual(value(primary, "member_connected", member="n2"), 0)
             self.assertEqual(value(primary, "lease_seconds"), float("inf"), "alone it needs none")
@@ -147,7 +147,7 @@ class Trouble(unittest.TestCase):
             self.assertEqual(warned[-2:], [f"n2 ({backup.address})", "g1"])
             backup.start()
             wait_until(lambda: value(primary, "member_in_sync", member="n2") == 1, "it to be back")
-            wait_until(lambda: backup.get("/readyz")[0] == 200, "it to know")
+            wait_until(lambda: backup.ready()[0] == 200, "it to know")
 
     def test_who_takes_over_says_so(self):
         with Group(BIN, 2) as group:
@@ -155,12 +155,12 @@ class Trouble(unittest.TestCase):
             before = value(backup, "term")
             self.assertEqual(value(backup, "terms_total"), 0)
             primary.kill()
-            wait_until(lambda: backup.get("/readyz")[2].startswith("ready\nprimary of group"), "it to serve")
+            wait_until(lambda: backup.ready()[1].startswith("ready\nprimary of group"), "it to serve")
             self.assertEqual(value(backup, "role", role="primary"), 1)
             self.assertGreater(value(backup, "term"), before)
             self.assertEqual(value(backup, "terms_total"), 1)
             primary.start()
-            wait_until(lambda: primary.get("/readyz")[2] ==
+            wait_until(lambda: primary.ready()[1] ==
                        f"backup in sync; the primary is n2 ({backup.address})\n", "the other to follow")
 
     def test_etcd_that_is_silent_is_shown_and_keeps_nobody_from_being_ready(self):
@@ -175,12 +175,12 @@ class Trouble(unittest.TestCase):
                            "etcd does not answer" in replica.log(), "the line in the log")
             primary, backup = group.replicas
             backup.kill()  # and cannot be left out
-            wait_until(lambda: primary.get("/readyz")[0] == 503, "the lease to end")
+            wait_until(lambda: primary.ready()[0] == 503, "the lease to end")
             self.assertIn("but it has no lease: replicas in sync do not answer, and without etcd they "
-                          "cannot be left out\n", primary.get("/readyz")[2])
+                          "cannot be left out\n", primary.ready()[1])
             self.assertEqual(value(primary, "serving"), 0)
             group.etcd.start()
-            wait_until(lambda: primary.get("/readyz")[0] == 200, "it to serve again")
+            wait_until(lambda: primary.ready()[0] == 200, "it to serve again")
             wait_until(lambda: value(primary, "etcd_silent_seconds") == 0, "etcd to be well")
 
     def test_a_replica_without_etcd_says_what_it_waits_for(self):
@@ -189,9 +189,9 @@ class Trouble(unittest.TestCase):
             late = Replica(BIN, group.etcd, "n9")
             try:
                 late.start()
-                wait_until(lambda: late.get("/readyz")[2].startswith(
+                wait_until(lambda: late.ready()[1].startswith(
                     "backup not in sync: etcd has not answered since the start\n"), "it to say so")
-                self.assertEqual(late.get("/readyz")[0], 503)
+                self.assertEqual(late.ready()[0], 503)
                 self.assertEqual(late.get("/healthz")[0], 200)
                 self.assertEqual(value(late, "role", role="starting"), 1)
             finally:
@@ -203,13 +203,13 @@ class Trouble(unittest.TestCase):
             primary.client("put", "a", "b")
             self.assertEqual(primary.stop(), 0)
             primary.start()  # its log does not reach back any more
-            wait_until(lambda: primary.get("/readyz")[0] == 200, "it to serve")
+            wait_until(lambda: primary.ready()[0] == 200, "it to serve")
             primary.client("put", "c", "d")
             joiner = Replica(BIN, group.etcd, "n2")
             try:
                 joiner.start()
                 wait_until(lambda: value(primary, "copies_sent_total") == 1, "the copy")
-                wait_until(lambda: joiner.get("/readyz")[0] == 200, "it to be in sync")
+                wait_until(lambda: joiner.ready()[0] == 200, "it to be in sync")
             finally:
                 joiner.__exit__()
 

@@ -30,7 +30,7 @@ class Etcd:
         client = "http://" + self.address
         with open(os.path.join(self.scratch, "log"), "ab") as log:
             self.process = subprocess.Popen(
-                ["etcd", "--data-dir", os.path.join(self.scratch, "data"), "--unsafe-no-fsync",
+                ["etcd", "--data-dir", os.path.join(self.scratch, "data"),
                  "--listen-client-urls", client, "--advertise-client-urls", client,
                  "--listen-peer-urls", self.peers, "--initial-advertise-peer-urls", self.peers,
                  "--initial-cluster", "default=" + self.peers],
@@ -56,23 +56,34 @@ class Etcd:
 
 class Replica(Server):
     """`start()` returns once it shows its metrics. It may be a backup then."""
-    ports = iter(range(26000, 27000, 2))  # below those that the system chooses
+    # Below those that the system chooses. Fixed, because a replica may start again by itself.
+    ports = iter(range(26000, 27000, 4))
 
     def __init__(self, binaries, etcd, name, *arguments):
-        listen = f"127.0.0.1:{next(Replica.ports)}"
+        first = next(Replica.ports)
+        listen = f"127.0.0.1:{first}"
         super().__init__(binaries, "--etcd", etcd.address, "--group", "g1", "--name", name, "--memory",
-                         "32MiB", *arguments, listen=listen)
+                         "32MiB", *arguments, listen=listen, metrics=str(first + 2))
         self.name = name
         self.address = listen
+        self.port = first + 2
 
     def start(self):
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log,
                                             stdin=subprocess.DEVNULL, env=self.environment)
-        self.port = int(wait_until(lambda: self.found(r"page on http://[^ ]*:(\d+)/"),
-                                   "the metrics").group(1))
-        self.command[self.command.index("--metrics") + 1] = str(self.port)  # it may start again
+        wait_until(lambda: self.ready()[0], "the metrics")
         return self
+
+    def ready(self):
+        """Status and text of /readyz; 0 while the process starts."""
+        if self.process.poll() is not None:
+            raise AssertionError("kvserver has ended:\n" + self.log())
+        try:
+            status, _, text = self.get("/readyz")
+            return status, text
+        except OSError:
+            return 0, ""
 
     def group(self):
         return self.status().get("group", {})
@@ -93,7 +104,7 @@ class Group:
         try:
             for replica in self.replicas:
                 replica.start()
-                wait_until(lambda replica=replica: replica.get("/readyz")[0] == 200, replica.name)
+                wait_until(lambda replica=replica: replica.ready()[0] == 200, replica.name)
         except BaseException:
             self.__exit__()
             raise

@@ -21,7 +21,8 @@ from programs import Server, run  # noqa: E402
 # What each must have; one that has none of it elsewhere.
 CONTENTS = {
     "rkv-server": ["usr/bin/kvserver", "usr/lib/systemd/system/kvserver.service",
-                   "usr/share/man/man8/kvserver.8.gz", "usr/share/rkv/dashboard/kvserver.json"],
+                   "usr/share/man/man8/kvserver.8.gz", "usr/share/rkv/dashboard/kvserver.json",
+                   "usr/share/rkv/dashboard/alerts.yml"],
     "rkv-tools": ["usr/bin/kvbench", "usr/bin/kvclient", "usr/share/man/man1/kvbench.1.gz",
                   "usr/share/man/man1/kvclient.1.gz",
                   *(f"usr/share/rkv/workloads/workload{letter}" for letter in "abcdef")],
