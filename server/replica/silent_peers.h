@@ -1,6 +1,6 @@
 // SilentPeers: connections whose other end has not said who it is. It has proved to know the
 // group's secret by then; but a replica that hangs, or a port scanner of the group's own hosts,
-// must not keep connections for ever.
+// must not keep connections without end.
 //
 // Thread safety: none.
 #pragma once

@@ -63,7 +63,7 @@ void Primary::disconnected(std::uint64_t peer) {
   forget_processes();
 }
 
-// What a process had answered is of no use once it neither counts nor is connected: it answers
+// What a process had answered is not needed once it neither counts nor is connected: it answers
 // again before it may join.
 void Primary::forget_processes() {
   std::erase_if(processes_, [this](const auto& process) {
