@@ -172,7 +172,7 @@ HttpAnswer Monitor::readiness() {
   const View& now = view();
   const GroupStatus* const group = now.state.group.get();
   const bool is_backup = group != nullptr && group->role != GroupStatus::Role::kPrimary;
-  HttpAnswer answer{.status = is_ready(now.state, now.known()) ? 200U : 503U};
+  HttpAnswer answer{.status = is_ready(now.state, now.known()) ? 200U : 503U, .body = {}};
   if (now.state.phase == ServerState::kStopping) {
     answer.body = "stopping\n";
   } else if (is_backup) {

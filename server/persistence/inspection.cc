@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/persistence/database.h"
+#include "server/persistence/history_note.h"
 #include "server/persistence/storage_engine.h"
 #include "server/persistence/wal/log_chain.h"
 
@@ -158,6 +159,15 @@ class Inspector {
     (void)fact(database::kHashSeedKey, 8, true);
     const std::string boot = fact(database::kBootKey, 4, false);
     if (!boot.empty()) found_.boot = load_le<std::uint32_t>(as_bytes(boot).data());
+    std::string history;
+    const auto read =
+        guarded([&] { return db_->Get({}, meta_, database::note_key(kHistoryNote), &history); });
+    if (read.ok()) given_elsewhere_ = last_version_of(as_bytes(history));
+  }
+
+  bool was_given_out(Version version) const {
+    return version.boot() != 0 &&
+           (version.boot() <= found_.boot || version.bits <= given_elsewhere_);
   }
 
   void look_at_record(const rocksdb::Slice& key, const rocksdb::Slice& value) {
@@ -172,7 +182,7 @@ class Inspector {
     if (record->counter && record->value.size() != kCounterBytes) {
       problem(fmt::format("key {}: a counter of {} bytes", printable(key), record->value.size()));
     }
-    if (record->version.boot() == 0 || record->version.boot() > found_.boot) {
+    if (!was_given_out(record->version)) {
       problem(fmt::format("key {}: version {} was never assigned", printable(key),
                           record->version.bits));
     }
@@ -207,6 +217,8 @@ class Inspector {
   rocksdb::ColumnFamilyHandle* data_ = nullptr;
   rocksdb::ColumnFamilyHandle* meta_ = nullptr;
   Inspection found_;
+  // In a replica of a group: up to which version other servers have given out what it has got.
+  std::uint64_t given_elsewhere_ = 0;
 };
 
 }  // namespace

@@ -5,14 +5,13 @@
 #include <vector>
 
 #include "common/bytes.h"
+#include "server/persistence/history_note.h"
 
 namespace rkv::server {
 
 namespace {
 
 constexpr std::string_view kGroupNote = "group";
-constexpr std::string_view kHistoryNote = "history";
-constexpr std::size_t kTermBytes = 12;
 
 std::unexpected<Error> damaged() {
   return fail(Code::kCorrupt, "what the database notes about its group is invalid");
@@ -33,20 +32,20 @@ bool may_extend(const TermHistory& history, const LogPosition& last) {
 }
 
 std::vector<std::byte> encode(const TermHistory& history) {
-  std::vector<std::byte> bytes(history.terms().size() * kTermBytes);
+  std::vector<std::byte> bytes(history.terms().size() * kHistoryTermBytes);
   std::byte* to = bytes.data();
   for (const LogPosition& last : history.terms()) {
     store_le(to, last.term);
     store_le(to + 4, last.version);
-    to += kTermBytes;
+    to += kHistoryTermBytes;
   }
   return bytes;
 }
 
 Result<TermHistory> decode(Bytes bytes) {
   TermHistory history;
-  if (bytes.size() % kTermBytes != 0) return damaged();
-  for (; !bytes.empty(); bytes = bytes.subspan(kTermBytes)) {
+  if (bytes.size() % kHistoryTermBytes != 0) return damaged();
+  for (; !bytes.empty(); bytes = bytes.subspan(kHistoryTermBytes)) {
     const LogPosition last{.term = load_le<std::uint32_t>(bytes.data()),
                            .version = load_le<std::uint64_t>(bytes.data() + 4)};
     if (!may_extend(history, last)) return damaged();

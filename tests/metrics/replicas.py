@@ -17,6 +17,26 @@ def kept_port():
     return keeper, keeper.getsockname()[1]
 
 
+class Ports:
+    """Ports below those that the system chooses, fixed because a replica may start again by itself.
+    Each test program has a hundred of its own: it holds an abstract socket that names them."""
+    claim = None
+    free = iter(())
+
+    @classmethod
+    def next_four(cls):
+        if cls.claim is None:
+            cls.claim = socket.socket(socket.AF_UNIX)
+            for number in range(60):
+                try:
+                    cls.claim.bind(f"\0rkv-test-ports-{number}")
+                except OSError:
+                    continue
+                cls.free = iter(range(26000 + 100 * number, 26100 + 100 * number, 4))
+                break
+        return next(cls.free)
+
+
 class Etcd:
     def __init__(self):
         self.scratch = tempfile.mkdtemp(prefix="rkv-etcd-")
@@ -56,11 +76,9 @@ class Etcd:
 
 class Replica(Server):
     """`start()` returns once it shows its metrics. It may be a backup then."""
-    # Below those that the system chooses. Fixed, because a replica may start again by itself.
-    ports = iter(range(26000, 27000, 4))
 
     def __init__(self, binaries, etcd, name, *arguments):
-        first = next(Replica.ports)
+        first = Ports.next_four()
         listen = f"127.0.0.1:{first}"
         super().__init__(binaries, "--etcd", etcd.address, "--group", "g1", "--name", name, "--memory",
                          "32MiB", *arguments, listen=listen, metrics=str(first + 2))

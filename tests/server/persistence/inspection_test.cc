@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/log.h"
+#include "server/persistence/history_note.h"
 #include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
 #include "tests/support/files.h"
@@ -201,6 +202,35 @@ TEST_F(InspectionTest, RecordsThatWereNeverOursAreNamedAndTheLinesBounded) {
   EXPECT_THAT(lines_, ::testing::Contains(HasSubstr("key future: version")));
   EXPECT_THAT(lines_, ::testing::Contains(HasSubstr("key short\\x0a\\xff: 1 bytes")));
   EXPECT_EQ(lines_.back(), "and 32 more");
+}
+
+// Its versions were given out by the primaries of its group.
+TEST_F(InspectionTest, ABackupsRecordsAreNotTakenForDamage) {
+  const TempDir directory;
+  const std::uint64_t last = Version::of(900, 16).bits;
+  {
+    auto engine = StorageEngine::open(directory.path());
+    ASSERT_TRUE(engine);
+    std::vector<std::byte> history(kHistoryTermBytes);
+    store_le(history.data(), std::uint32_t{900});
+    store_le(history.data() + 4, last);
+    ASSERT_TRUE((*engine)->write_note(kHistoryNote, history));
+    (*engine)->add_put({.version = {last}, .key = as_bytes("a"), .value = as_bytes("v")});
+    ASSERT_TRUE((*engine)->write_batch());
+  }
+  const auto problems = [&] {
+    return inspect(directory.path(), [&](const std::string& line) { lines_.push_back(line); })
+        .problems;
+  };
+  EXPECT_EQ(problems(), 0U) << lines_.size();
+  {
+    auto engine = StorageEngine::open(directory.path());
+    ASSERT_TRUE(engine);
+    (*engine)->add_put({.version = {last + 1}, .key = as_bytes("b"), .value = as_bytes("v")});
+    ASSERT_TRUE((*engine)->write_batch());
+  }
+  EXPECT_EQ(problems(), 1U);
+  EXPECT_THAT(lines_, ::testing::Contains(HasSubstr("key b: version")));
 }
 
 TEST_F(InspectionTest, WhatIsNoDatabaseIsAProblem) {
