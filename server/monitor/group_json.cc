@@ -51,6 +51,7 @@ Json group_json(const GroupStatus& group) {
       {"term_seconds", in_seconds(group.term_for)},
       {"terms_begun", group.terms},
       {"configuration", group.configuration},
+      {"configuration_text", group.configuration_text},
       {"primary", group.primary},
       {"primary_address", group.primary_address},
       {"in_sync", group.is_in_sync},
@@ -64,6 +65,7 @@ Json group_json(const GroupStatus& group) {
       {"connections", group.connections},
       {"connected", group.is_connected},
       {"etcd_silent_seconds", in_seconds(group.etcd_silent_for)},
+      {"etcd_has_lost_data", group.etcd_has_lost_data},
       {"copy_sent", copies_json(group.sent)},
       {"copy_received", copies_json(group.received)},
   };

@@ -35,7 +35,9 @@ std::string group_worries(const GroupStatus& group) {
   }
   if (group.role == GroupStatus::Role::kPrimary && group.in_sync_count() == 1)
     text += "only one copy of the data\n";
-  if (group.etcd_silent_for >= kNanosPerSecond) {
+  if (group.etcd_has_lost_data) {
+    text += "etcd has lost the group's configuration: no replica can be replaced\n";
+  } else if (group.etcd_silent_for >= kNanosPerSecond) {
     text += fmt::format("etcd has not answered for {} s: no replica can be replaced\n",
                         group.etcd_silent_for / kNanosPerSecond);
   }

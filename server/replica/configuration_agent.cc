@@ -55,8 +55,11 @@ void ConfigurationAgent::want(const std::optional<Membership::Change>& change) {
 }
 
 Nanos ConfigurationAgent::unanswered_for(Nanos now) const {
-  const Nanos since = unanswered_since_.load(std::memory_order_relaxed);
-  return since == 0 ? 0 : std::max<Nanos>(now - since, 1);
+  const auto passed = [now](Nanos since) {
+    return since == 0 ? 0 : std::max<Nanos>(now - since, 1);
+  };
+  return std::max(passed(unanswered_since_.load(std::memory_order_relaxed)),
+                  passed(went_back_at_.load(std::memory_order_relaxed)));
 }
 
 // False: the store has not answered. That is logged once it has lasted, and when it is over.
@@ -67,7 +70,7 @@ bool ConfigurationAgent::note(const Answer& answer, const char* doing) {
   Nanos since = unanswered_since_.load();
   if (answered) {
     since = unanswered_since_.exchange(0);
-    if (since != 0 && now - since > kWorthALine) {
+    if (since != 0 && has_told_.exchange(false)) {
       log_info(EventName("etcd_well"), "etcd answers again after {} s",
                field("seconds", (now - since) / kNanosPerSecond));
     }
@@ -75,13 +78,28 @@ bool ConfigurationAgent::note(const Answer& answer, const char* doing) {
   }
   if (since == 0) {
     unanswered_since_.compare_exchange_strong(since, now);
-  } else if (now - since > kWorthALine && now - since < 2 * kWorthALine) {
+  } else if (now - since > kWorthALine && !has_told_.exchange(true)) {
     log_warn(EventName("etcd_silent"),
              "etcd does not answer ({}: {}): the group goes on, but none of its replicas can be "
              "replaced",
              doing, to_string(answer.error()));
   }
   return false;
+}
+
+// `before`: the highest revision that this thread has read. Reads of one thread never go back.
+void ConfigurationAgent::note_revision(std::int64_t revision, std::int64_t before) {
+  if (revision >= before) {
+    if (went_back_at_.exchange(0) != 0)
+      log_info(EventName("etcd_well"), "etcd has a newer configuration of the group again");
+    return;
+  }
+  if (went_back_at_.load() != 0) return;
+  went_back_at_.store(clock_.now());
+  log_error(EventName("etcd_went_back"),
+            "etcd has lost the group's configuration, or has an older one: the group goes on, but "
+            "none of its replicas can be replaced, until the configuration is put back and all "
+            "replicas are started again");
 }
 
 bool ConfigurationAgent::sleep(Nanos at_most) {
@@ -93,6 +111,7 @@ bool ConfigurationAgent::sleep(Nanos at_most) {
 void ConfigurationAgent::watch() {
   name_thread("rkv-etcd-watch");
   bool reads = true;  // else it waits for a change
+  std::int64_t highest = 0;
   for (;;) {
     {
       const MutexLock lock(mutex_);
@@ -107,6 +126,8 @@ void ConfigurationAgent::watch() {
     if (says_nothing) continue;
     (void)note(stored, "reading");
     if (stored) {
+      note_revision(stored->revision, highest);
+      highest = std::max(highest, stored->revision);
       revision_.store(stored->revision);
       read_(*stored);
     } else if (!sleep(kRetryAfter)) {

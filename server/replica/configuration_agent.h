@@ -36,8 +36,10 @@ class ConfigurationAgent {
   // Blocks until the calls under way have ended, at most about a second.
   void stop();
   void want(const std::optional<Membership::Change>& change);
-  // How long the store has not answered; 0: it answered last time.
+  // How long the store has not answered, or has answered with an older configuration than it had:
+  // then its data was lost or restored. 0: all is well.
   Nanos unanswered_for(Nanos now) const;
+  bool has_lost_data() const { return went_back_at_.load(std::memory_order_relaxed) != 0; }
 
  private:
   void watch();
@@ -45,12 +47,15 @@ class ConfigurationAgent {
   bool sleep(Nanos at_most);
   template <class Answer>
   bool note(const Answer& answer, const char* doing);
+  void note_revision(std::int64_t revision, std::int64_t before);
 
   ConfigurationStore& store_;
   const Clock& clock_;
   const Read read_;
   std::atomic<Nanos> unanswered_since_{0};
-  std::atomic<std::int64_t> revision_{0};  // the highest that was read
+  std::atomic<bool> has_told_{false};
+  std::atomic<Nanos> went_back_at_{0};     // 0: it has not
+  std::atomic<std::int64_t> revision_{0};  // that was read last
   Mutex mutex_;
   ConditionVariable changed_;
   std::optional<Membership::Change> wanted_ RKV_GUARDED_BY(mutex_);

@@ -56,6 +56,11 @@ GroupStatus GroupReporter::describe(const Membership& membership, const ReplicaL
   if (const auto& configuration = membership.configuration()) {
     note_term(configuration->term, now);
     status.configuration = configuration->number;
+    if (configuration->number != text_of_) {
+      text_of_ = configuration->number;
+      text_ = to_text(*configuration);
+    }
+    status.configuration_text = text_;
     status.term = term_;
     status.terms = terms_;
     status.term_for = now - term_since_;

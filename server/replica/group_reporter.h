@@ -57,6 +57,8 @@ class GroupReporter {
   std::uint32_t term_ = 0;
   Nanos term_since_ = 0;
   std::uint64_t terms_ = 0;
+  std::uint64_t text_of_ = 0;  // the configuration whose text is kept
+  std::string text_;
   std::map<std::string, LagMeter> lags_;  // by name
   GroupStatus::Copies sent_;              // counts
   GroupStatus::Copies received_;

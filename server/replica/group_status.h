@@ -61,6 +61,7 @@ struct GroupStatus {
   std::string name;  // of this replica
   std::uint64_t group_number = 0;
   std::uint64_t configuration = 0;  // its number; 0: none was read
+  std::string configuration_text;   // as etcd has it
   std::uint32_t term = 0;
   std::uint64_t terms = 0;  // that have begun while this process ran
   Nanos term_for = 0;       // since this replica knows of the term
@@ -79,7 +80,8 @@ struct GroupStatus {
   std::uint64_t log_bytes = 0;  // of the log that is kept in memory
   std::uint64_t connections = 0;
   bool is_connected = false;  // a backup to its primary
-  Nanos etcd_silent_for = 0;  // 0: it answered last time
+  Nanos etcd_silent_for = 0;  // 0: it answered last time, with the newest configuration
+  bool etcd_has_lost_data = false;
   Copies sent{};
   Copies received{};
   std::optional<Disk> disk{};

@@ -377,6 +377,7 @@ void Replicator::Impl::report() {
   status.connections = peers_.size();
   status.is_connected = primary_ != nullptr;
   status.etcd_silent_for = agent_.unanswered_for(now());
+  status.etcd_has_lost_data = agent_.has_lost_data();
   reporter_.add_copies(status, copy_sender_.get(), copy_receiver_.get());
   if (disk_) GroupReporter::add_disk(status, *disk_, now());
   reporter_.publish(std::move(status));

@@ -183,6 +183,23 @@ class Trouble(unittest.TestCase):
             wait_until(lambda: primary.ready()[0] == 200, "it to serve again")
             wait_until(lambda: value(primary, "etcd_silent_seconds") == 0, "etcd to be well")
 
+    def test_etcd_that_has_lost_its_data_is_shown_until_it_is_put_back(self):
+        with Group(BIN, 2) as group:
+            primary, backup = group.replicas
+            kept = primary.group()["configuration_text"]
+            group.etcd.lose_data()
+            for replica in group.replicas:
+                wait_until(lambda replica=replica: "etcd has lost the group's configuration" in
+                           replica.ready()[1], "the loss")
+                self.assertGreater(value(replica, "etcd_silent_seconds"), 0)
+            group.etcd.control("put", "rkv/groups/g1/configuration", kept)
+            for replica in group.replicas:
+                self.assertEqual(replica.stop(), 0)
+            for replica in group.replicas:
+                replica.start()
+            wait_until(lambda: all(replica.ready()[0] == 200 for replica in group.replicas), "all to be back")
+            self.assertEqual(value(primary, "etcd_silent_seconds"), 0)
+
     def test_a_replica_without_etcd_says_what_it_waits_for(self):
         with Group(BIN, 1) as group:
             group.etcd.stop()

@@ -57,10 +57,19 @@ class Etcd:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self.answers, "etcd")
 
-    def answers(self):
-        return subprocess.run(["etcdctl", "--endpoints", self.address, "endpoint", "health"],
+    def control(self, *arguments):
+        """Exit status of etcdctl."""
+        return subprocess.run(["etcdctl", "--endpoints", self.address, *arguments],
                               capture_output=True, timeout=LIMIT_S, check=False,
-                              env=dict(os.environ, ETCDCTL_API="3")).returncode == 0
+                              env=dict(os.environ, ETCDCTL_API="3")).returncode
+
+    def answers(self):
+        return self.control("endpoint", "health") == 0
+
+    def lose_data(self):
+        self.stop()
+        shutil.rmtree(os.path.join(self.scratch, "data"))
+        self.start()
 
     def stop(self):
         if self.process.poll() is None:

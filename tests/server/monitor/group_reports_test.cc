@@ -85,6 +85,8 @@ TEST_F(GroupReportsTest, AReplicaThatStartsIsNotReady) {
   EXPECT_EQ(body("/readyz"),
             "backup not in sync: etcd has not answered since the start\n"
             "etcd has not answered for 7 s: no replica can be replaced\n");
+  group_.etcd_has_lost_data = true;
+  EXPECT_THAT(body("/readyz"), HasSubstr("etcd has lost the group's configuration"));
 }
 
 TEST_F(GroupReportsTest, ABackupIsReadyWhenItIsInSync) {

@@ -50,6 +50,16 @@ class FakeStore final : public ConfigurationStore {
     const MutexLock lock(mutex_);
     is_silent_ = silent;
   }
+  void lose_its_data() {
+    const MutexLock lock(mutex_);
+    stored_ = {};
+    changed_.notify_all();
+  }
+  void restore(std::int64_t revision) {
+    const MutexLock lock(mutex_);
+    stored_ = {.configuration = configuration(7), .revision = revision};
+    changed_.notify_all();
+  }
   int replaced() {
     const MutexLock lock(mutex_);
     return replaced_;
@@ -139,6 +149,24 @@ TEST(ConfigurationAgent, AStoreThatDoesNotAnswerIsNoticedWhileNothingIsToBeStore
   test.store.set_silent(false);
   while (test.agent.unanswered_for(test.clock.now()) != 0)
     std::this_thread::yield();
+}
+
+TEST(ConfigurationAgent, AStoreThatHasLostItsDataIsNotWell) {
+  Fixture test;
+  test.store.restore(40);
+  test.agent.start();
+  test.reads.wait_for(40);
+  EXPECT_EQ(test.agent.unanswered_for(test.clock.now()), 0);
+  const auto wait_until_well = [&](bool is_well) {
+    while ((test.agent.unanswered_for(test.clock.now()) == 0) != is_well)
+      std::this_thread::yield();
+  };
+  test.store.lose_its_data();
+  wait_until_well(false);
+  test.store.restore(41);
+  wait_until_well(true);
+  test.store.restore(3);
+  wait_until_well(false);
 }
 
 TEST(ConfigurationAgent, StopsWhileNothingHappens) {

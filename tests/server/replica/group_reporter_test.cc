@@ -133,6 +133,7 @@ TEST_F(GroupReporterTest, CountsTheTermsThatBegin) {
   EXPECT_EQ(status.term_for, 0);
   EXPECT_EQ(status.term, configuration.term);
   EXPECT_EQ(status.primary, "b");
+  EXPECT_EQ(status.configuration_text, to_text(configuration));
 }
 
 TEST_F(GroupReporterTest, IsDueAFewTimesASecond) {
