@@ -21,23 +21,24 @@
 namespace rkv::bench {
 namespace {
 
-WriteOptions write_options(const Arguments& given) {
+Durability durability(const Arguments& given) {
   const auto level = parse_durability(given.text("durability"));
   if (!level) throw Misuse("--durability must be memory, wal or sync");
-  return {.durability = *level};
+  return *level;
 }
 
 json put(const Arguments& given) {
   const std::vector<std::string> keys = keys_of(given["keys"]);
   const std::vector<std::string> values = values_of(given["value-bytes"]);
-  const WriteOptions how = write_options(given);
+  const Durability level = durability(given);
   Client client = given.connect();
   Random random(1);
   Histogram nanoseconds;
   for (std::uint64_t i = 0; i < given["puts"]; ++i) {
     const std::string& key = keys[random.below(keys.size())];
     const std::string& value = values[i % values.size()];
-    const auto put = timed(nanoseconds, [&] { return client.put_with(key, value, how); });
+    const auto put =
+        timed(nanoseconds, [&] { return client.put_with(key, value, {.durability = level}); });
     if (!put) give_up("put", put.error());
   }
   json result = percentiles(nanoseconds);
@@ -47,16 +48,17 @@ json put(const Arguments& given) {
 }
 
 // A PUT by itself is one that blocks, as a caller of one makes it.
-void put_or_give_up(Client& client, std::span<const KeyValue> items, const WriteOptions& how) {
+void put_or_give_up(Client& client, std::span<const KeyValue> items, Durability level) {
   std::optional<Error> failed;
   const auto note = [&](const Result<std::uint64_t>& version) {
     if (!version) failed = version.error();
   };
   if (items.size() == 1) {
-    note(client.put_with(items[0].key, items[0].value, how));
+    note(client.put_with(items[0].key, items[0].value, {.durability = level}));
   } else {
-    client.multi_put_each(
-        items, [&](std::size_t, const Result<std::uint64_t>& version) { note(version); }, how);
+    client.multi_put_each(items,
+                          [&](std::size_t, const Result<std::uint64_t>& version) { note(version); },
+                          {.durability = level});
   }
   if (failed) give_up("put", *failed);
 }
@@ -72,12 +74,12 @@ json load(const Arguments& given) {
   items.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i)
     items.push_back({.key = keys[i], .value = values[i % values.size()]});
-  const WriteOptions how = write_options(given);
+  const Durability level = durability(given);
   Client client = given.connect();
   const auto begin = Clock::now();
   for (std::span<const KeyValue> left = items; !left.empty();) {
     const std::size_t some = std::min<std::size_t>(given["depth"], left.size());
-    put_or_give_up(client, left.first(some), how);
+    put_or_give_up(client, left.first(some), level);
     left = left.subspan(some);
   }
   return rate(items.size(), seconds_since(begin));
@@ -87,14 +89,14 @@ void put_at_random(const Arguments& given, Client& client, const std::vector<std
                    const std::vector<std::string>& values, std::uint64_t seed) {
   Random random(seed);
   std::vector<KeyValue> items(given["depth"]);
-  const WriteOptions how = write_options(given);
+  const Durability level = durability(given);
   const std::uint64_t rounds = given["puts"] / items.size();
   std::uint64_t next = 0;
   for (std::uint64_t round = 0; round < rounds; ++round) {
     for (KeyValue& item : items) {
       item = {.key = keys[random.below(keys.size())], .value = values[next++ % values.size()]};
     }
-    put_or_give_up(client, items, how);
+    put_or_give_up(client, items, level);
   }
 }
 

@@ -148,7 +148,7 @@ class Replicator::Impl {
   void received_from_backup(std::uint64_t peer, std::vector<std::byte> bytes);
   void drop_peer(std::uint64_t peer, const std::string& why);
   void lead(Cause cause);
-  bool awaits_backups() const;
+  bool awaits_backups(const Marks& marks) const;
   void send_to_backups();
   void sent(std::uint64_t peer);
   void look_at_own_disk();
@@ -584,7 +584,7 @@ void Replicator::Impl::lead(Cause cause) {
   latest_unix_ms_.store(primary.unix_ms());
   // Clients that wait come first. But new entries raise no mark before they are answered.
   if (serving_) show_marks();
-  if (cause != Cause::kAnswer || awaits_backups()) send_to_backups();
+  if (cause != Cause::kAnswer || awaits_backups(primary.marks())) send_to_backups();
   if (serving_) return;
   if (disk_ == nullptr || !membership_.acts(now()) || !primary.has_settled() ||
       disk_->through().wal < primary.inherited() || primary.marks().sync < primary.inherited())
@@ -610,11 +610,10 @@ void Replicator::Impl::look_at_own_disk() {
   }
 }
 
-// Whether somebody waits for what the backups do when they know the marks. If not, the marks go with
-// the next entries or in the next turn: a message for each of a client's writes, and the answer to
-// it, would delay the writes behind.
-bool Replicator::Impl::awaits_backups() const {
-  const Marks& marks = membership_.primary()->marks();
+// Whether somebody waits for what the backups do when they know the marks. If not, the marks go
+// with the next entries or in the next turn: a message for each of a client's writes, and the
+// answer to it, would delay the writes behind.
+bool Replicator::Impl::awaits_backups(const Marks& marks) const {
   return !serving_ || round_ != 0 || marks.wal < wanted_wal_.load() ||
          marks.sync < wanted_sync_.load();
 }

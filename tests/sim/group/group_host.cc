@@ -20,6 +20,9 @@ constexpr std::uint64_t kGroup = 77;
 constexpr std::size_t kKept = 20;
 // As of the replicator: it looks at its clocks this often.
 constexpr Nanos kTurn = 20 * kNanosPerMs;
+// A disk that takes nothing for a while, once in so many turns.
+constexpr std::uint64_t kSticksIn = 300;
+constexpr Nanos kSticks = 2 * kNanosPerSecond;
 
 server::EntryBytes bytes_of(const Write& write) {
   auto bytes = std::make_shared<std::vector<std::byte>>(16);
@@ -132,7 +135,8 @@ void GroupHost::apply() {
                               engine_.back().position != image_[engine_.size() - 1].position))
     engine_.pop_back();
   // An engine is behind by what it has not got round to.
-  for (std::uint64_t most = scheduler_.random().below(3);
+  if (scheduler_.chance(kSticksIn)) sticks_until_ = scheduler_.now() + scheduler_.up_to(kSticks);
+  for (std::uint64_t most = sticks_until_ > scheduler_.now() ? 0 : scheduler_.random().below(3);
        most != 0 && engine_.size() < image_.size() &&
        image_[engine_.size()].position.version <= mark;
        --most)

@@ -115,6 +115,7 @@ class GroupHost {
   std::uint64_t engine_group_ = 0;  // survives it too
   std::size_t engine_wal_ = 0;      // how many survive the process
   std::size_t engine_sync_ = 0;     // how many are answered as synced
+  Nanos sticks_until_ = 0;          // its disk
 
   rdma::sim::WaitPoint work_;
 

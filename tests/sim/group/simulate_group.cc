@@ -44,8 +44,9 @@ int run(const Arguments& arguments) {
     const std::uint64_t seed = arguments.first_seed + i;
     const GroupVerdict one = run_group({.seed = seed});
     if (one.wrong != nullptr || one.stuck != nullptr) {
-      fmt::print("seed {} of a group: {}\nrepeat: ./run simulate --group --seeds 1 --first-seed {}\n",
-                 seed, one.wrong != nullptr ? one.wrong : one.stuck, seed);
+      fmt::print(
+          "seed {} of a group: {}\nrepeat: ./run simulate --group --seeds 1 --first-seed {}\n",
+          seed, one.wrong != nullptr ? one.wrong : one.stuck, seed);
       return 1;
     }
     sum.add(one);
