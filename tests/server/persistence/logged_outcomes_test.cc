@@ -34,7 +34,7 @@ TEST(LoggedOutcomes, TellWhatAWriteHasAnswered) {
 
 TEST(LoggedOutcomes, TellOfAPackWhichOperationsWereApplied) {
   LoggedOutcomes outcomes(Version{10});
-  for (const std::uint8_t index : {0, 2})
+  for (const std::uint8_t index : {std::uint8_t{0}, std::uint8_t{2}})
     outcomes.note(entry_of(11 + index, {.writer = 1, .sequence = 16, .index = index, .count = 5}));
   const auto found = outcomes.find(1, 16, Version{10});
   EXPECT_EQ(found.fate, Fate::kApplied);
