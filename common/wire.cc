@@ -200,6 +200,7 @@ std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
   store_le(out.data() + 80, accept.server_us);
   store_le(out.data() + 88, accept.max_packed);
   store_le(out.data() + 90, static_cast<std::uint8_t>(accept.in_group ? 1 : 0));
+  store_le(out.data() + 92, accept.group);
   if (accept.answer) std::ranges::copy(*accept.answer, out.data() + kConnectAnswerOffset);
   return length;
 }
@@ -223,7 +224,9 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
     accept.max_packed = load_le<std::uint16_t>(bytes.data() + 88);
     const auto in_group = load_le<std::uint8_t>(bytes.data() + 90);
     accept.in_group = in_group == 1;
-    RKV_RETURN_IF_ERROR(check_reserved(bytes, in_group > 1 ? 90 : 91, 5));
+    accept.group = load_le<std::uint32_t>(bytes.data() + 92);
+    RKV_RETURN_IF_ERROR(check_reserved(bytes, in_group > 1 ? 90 : 91, 1));
+    if (!accept.in_group) RKV_RETURN_IF_ERROR(check_reserved(bytes, 92, 4));
   }
   if (length >= kConnectAcceptMaxBytes) {
     accept.answer = get_proof(bytes.data() + kConnectAnswerOffset);

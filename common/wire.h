@@ -72,6 +72,7 @@ struct ConnectAccept {
   std::uint64_t server_us = 0;   // as Response::server_us
   std::uint16_t max_packed = 0;  // operations in a pack; 0 = the server knows no packs
   bool in_group = false;         // the group line says when to believe what is READ
+  std::uint32_t group = 0;       // which one, if in a group: the same number of all its servers
   // Of a server that knows the user: make_answer() about the bytes before it.
   std::optional<Proof> answer{};
 };

@@ -578,6 +578,7 @@ std::optional<Failure> Server::begin_serving() {
                      .epoch = memory_->epoch(),
                      .root = {},
                      .in_group = replicator_ != nullptr,
+                     .group = replicator_ ? replicator_->group() : 0,
                      .max_clients = options_.max_clients,
                      .max_offences = options_.max_offences,
                      .authentication = authentication_});

@@ -41,6 +41,7 @@ SentWrite OutcomeFinder::last_sent() const {
   return {.id = {.session = accept.session, .sequence = session_.link.requests().last_sequence()},
           .epoch = accept.epoch,
           .in_group = accept.in_group,
+          .group = accept.group,
           .since = session_.trust.replicated()};
 }
 

@@ -4,7 +4,7 @@
 //  ASK-1  A write is asked about only in the call that has sent it, before the deadline of that
 //      call. It is sent again only if the server says that it was not applied and never will be.
 //      Everything else, and no answer, means that it may have happened.
-//  ASK-2  A server of another epoch is asked only if it and the write's server are in a group: it
+//  ASK-2  A server of another epoch is asked only if it is in the group of the write's server: it
 //      may have the write in its log. Otherwise it knows nothing of writes before its start.
 //
 // Thread safety: none. find() blocks until the deadline at most.
@@ -24,7 +24,8 @@ struct SentWrite {
   WriteId id{};
   std::uint64_t epoch = 0;  // of the server
   bool in_group = false;    // the server
-  Version since{};          // in a group: was replicated before the write was sent
+  std::uint32_t group = 0;  // likewise: which one
+  Version since{};          // likewise: was replicated before the write was sent
 };
 
 class OutcomeFinder {
@@ -37,7 +38,9 @@ class OutcomeFinder {
   SentWrite last_sent() const;
   // Whether the server of the present connection may know the write (ASK-2).
   bool may_be_known(const SentWrite& write) const {
-    return is_of_this_server(write) || (write.in_group && session_.link.accept().in_group);
+    const ConnectAccept& accept = session_.link.accept();
+    return is_of_this_server(write) ||
+           (write.in_group && accept.in_group && write.group == accept.group);
   }
   // The question to the server of the present connection. `value` is where its value lies, and must
   // outlive it. REQUIRES: may_be_known(write).

@@ -237,7 +237,8 @@ ConnectAccept Acceptor::accept_of(const ConnectRequest& request, const Identity&
           .counters = reads_only ? RemoteWindow{} : windows.counters,
           .server_us = static_cast<std::uint64_t>(clock_.now() / kNanosPerUs),
           .max_packed = worker.room().max_packed,
-          .in_group = admission_.in_group};
+          .in_group = admission_.in_group,
+          .group = admission_.group};
 }
 
 void Acceptor::accept(rdma::Incoming& incoming, const ConnectRequest& request,

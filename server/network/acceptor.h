@@ -36,6 +36,7 @@ class Acceptor {
     RemoteWindow hints = {};
     RemoteWindow counters = {};  // the network's counter cells
     bool in_group = false;       // the primary of a group: clients must check the group line
+    std::uint32_t group = 0;     // ConnectAccept::group
     std::uint32_t max_clients = 0;
     std::uint32_t max_offences = 0;    // per second and origin; 0: no limit
     std::shared_ptr<Places> places{};  // shared by all networks; nullptr: admit() creates one

@@ -7,9 +7,11 @@ namespace rkv::server {
 void LoggedOutcomes::note(const CommitLog::Entry& entry) {
   if (!entry.tag) return;
   const WriteTag& tag = *entry.tag;
-  Writer& writer = writer_of(tag.writer);
-  writer.last = entry.record.version;
-  Lane& lane = writer.lanes[lane_of(tag.sequence)];
+  Session& session = session_of(tag);
+  session.last = entry.record.version;
+  const std::uint64_t number = lane_of(tag.sequence);
+  if (number >= kKeptLanes) return;  // of a client that does not use lanes
+  Lane& lane = session.lanes[number];
   // A client that uses a sequence again, against the rule, makes the lane no longer.
   const bool goes_on = lane.sequence == tag.sequence && !lane.operations.empty() &&
                        tag.index > lane.operations.back().index;
@@ -24,34 +26,40 @@ void LoggedOutcomes::note(const CommitLog::Entry& entry) {
        .index = tag.index});
 }
 
-// Moves the writer to the end. A new one takes the place of who has written nothing for longest.
-LoggedOutcomes::Writer& LoggedOutcomes::writer_of(std::uint64_t number) {
-  if (const auto known = by_number_.find(number); known != by_number_.end()) {
-    writers_.splice(writers_.end(), writers_, known->second);
-    return writers_.back();
+// Moves the session to the end. A new one takes the place of the one that has written nothing for
+// longest.
+LoggedOutcomes::Session& LoggedOutcomes::session_of(const WriteTag& tag) {
+  if (const auto known = by_number_.find(tag.session); known != by_number_.end()) {
+    sessions_.splice(sessions_.end(), sessions_, known->second);
+    return sessions_.back();
   }
-  if (writers_.size() < most_writers_) {
-    writers_.emplace_back();
+  if (sessions_.size() < most_sessions_) {
+    sessions_.emplace_back();
   } else {
-    Writer& dropped = writers_.front();
+    Session& dropped = sessions_.front();
     floor_ = std::max(floor_, dropped.last);  // OLOG-2
     by_number_.erase(dropped.number);
     for (Lane& lane : dropped.lanes) {
       lane.sequence = 0;
       lane.operations.clear();
     }
-    writers_.splice(writers_.end(), writers_, writers_.begin());
+    sessions_.splice(sessions_.end(), sessions_, sessions_.begin());
   }
-  writers_.back().number = number;
-  by_number_.emplace(number, std::prev(writers_.end()));
-  return writers_.back();
+  Session& session = sessions_.back();
+  session.number = tag.session;
+  session.user = tag.user;
+  by_number_.emplace(tag.session, std::prev(sessions_.end()));
+  return session;
 }
 
-LoggedOutcomes::Found LoggedOutcomes::find(std::uint64_t writer, std::uint64_t sequence,
-                                           Version since) const {
+LoggedOutcomes::Found LoggedOutcomes::find(std::uint64_t session, std::uint64_t user,
+                                           std::uint64_t sequence, Version since) const {
+  const std::uint64_t number = lane_of(sequence);
+  if (number >= kKeptLanes) return {};
   std::uint64_t newest = 0;  // of its lane
-  if (const auto known = by_number_.find(writer); known != by_number_.end()) {
-    const Lane& lane = known->second->lanes[lane_of(sequence)];
+  if (const auto known = by_number_.find(session); known != by_number_.end()) {
+    if (known->second->user != user) return {};  // OLOG-4
+    const Lane& lane = known->second->lanes[number];
     if (lane.sequence == sequence)
       return {.fate = Fate::kApplied, .count = lane.count, .operations = lane.operations};
     newest = lane.sequence;

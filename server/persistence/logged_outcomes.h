@@ -10,10 +10,14 @@
 // Invariants:
 //  OLOG-1  Every tagged entry above the floor was noted and is here, unless a later request of its
 //      lane has replaced it. Then the client has had its answer (lane_of() in wire.h).
-//  OLOG-2  Memory is bounded: who is dropped for another one raises the floor to its last write. So
-//      nobody who was dropped looks like one that has written nothing.
+//  OLOG-2  Memory is bounded: a session that is dropped for another one raises the floor to its
+//  last
+//      write. So no session that was dropped looks like one that has written nothing.
 //  OLOG-3  "Not applied" is said only of a write above the floor. It is true of this replica's log.
 //      That no later primary has the write, the caller must know (ReplicationRounds).
+//  OLOG-4  To another user a session is not known, and neither is it "has written nothing": a
+//  user's
+//      line in the file may have been changed between two primaries.
 //
 // Thread safety: none while entries are noted; afterwards any thread may find.
 #pragma once
@@ -32,7 +36,10 @@ namespace rkv::server {
 
 class LoggedOutcomes {
  public:
-  static constexpr std::size_t kMostWriters = 4096;
+  // Some 1 KiB each, and 3 KiB more if the client sends packs.
+  static constexpr std::size_t kMostSessions = 4096;
+  // A client has as many requests unanswered at most.
+  static constexpr std::uint64_t kKeptLanes = 4;
 
   // What an operation of a write has answered.
   struct Operation {
@@ -49,16 +56,17 @@ class LoggedOutcomes {
   };
 
   // Entries above `floor` will be noted.
-  explicit LoggedOutcomes(Version floor, std::size_t most_writers = kMostWriters)
-      : floor_(floor), most_writers_(most_writers) {}
+  explicit LoggedOutcomes(Version floor, std::size_t most_sessions = kMostSessions)
+      : floor_(floor), most_sessions_(most_sessions) {}
   LoggedOutcomes(const LoggedOutcomes&) = delete;
   LoggedOutcomes& operator=(const LoggedOutcomes&) = delete;
 
-  // The log has this entry for good. In the log's order, each once. Allocates for new writers, and
+  // The log has this entry for good. In the log's order, each once. Allocates for new sessions, and
   // for longer packs.
   void note(const CommitLog::Entry& entry);
   // What has become of a write. `since`: a version that was replicated before the write was sent.
-  Found find(std::uint64_t writer, std::uint64_t sequence, Version since) const;
+  Found find(std::uint64_t session, std::uint64_t user, std::uint64_t sequence,
+             Version since) const;
 
  private:
   struct Lane {
@@ -66,19 +74,20 @@ class LoggedOutcomes {
     std::uint8_t count = 0;
     std::vector<Operation> operations{};
   };
-  struct Writer {
+  struct Session {
     std::uint64_t number = 0;
+    std::uint64_t user = 0;
     Version last{};
-    std::array<Lane, kLanes> lanes{};
+    std::array<Lane, kKeptLanes> lanes{};
   };
-  using Writers = std::list<Writer>;
+  using Sessions = std::list<Session>;
 
-  Writer& writer_of(std::uint64_t number);
+  Session& session_of(const WriteTag& tag);
 
   Version floor_;
-  const std::size_t most_writers_;
-  Writers writers_;  // who wrote last is at the end
-  std::unordered_map<std::uint64_t, Writers::iterator> by_number_;
+  const std::size_t most_sessions_;
+  Sessions sessions_;  // who wrote last is at the end
+  std::unordered_map<std::uint64_t, Sessions::iterator> by_number_;
 };
 
 }  // namespace rkv::server

@@ -40,12 +40,11 @@ bool makes(Opcode opcode, const CommitLog::Entry& entry) {
 
 // From a peer. nullopt: not what a primary sends.
 std::optional<WriteTag> valid_tag(const std::byte* from, const CommitLog::Entry& entry) {
-  constexpr int kUsedBits = 24;
-  if (load_le<std::uint64_t>(from + 16) >> kUsedBits != 0) return std::nullopt;
   const WriteTag tag = decode_write_tag(from);
   const bool is_place =
       tag.count == 0 ? tag.index == 0 : tag.index < tag.count && tag.count <= kMaxPacked;
-  if (tag.writer == 0 || tag.sequence == 0 || !is_place || !makes(tag.opcode, entry)) return std::nullopt;
+  if (tag.session == 0 || tag.sequence == 0 || !is_place || !makes(tag.opcode, entry))
+    return std::nullopt;
   return tag;
 }
 
@@ -83,8 +82,7 @@ std::optional<CommitLog::Entry> first_entry(Bytes bytes) {
   const std::size_t key = load_le<std::uint16_t>(bytes.data() + kKeyLengthOffset);
   const std::size_t value = load_le<std::uint32_t>(bytes.data() + kValueLengthOffset);
   const auto traits = load_le<std::uint64_t>(bytes.data() + kTraitsOffset);
-  if (key == 0 || key > kMaxKeyBytes || value > kMaxValueBytes ||
-      bytes.size() < head + key + value)
+  if (key == 0 || key > kMaxKeyBytes || value > kMaxValueBytes || bytes.size() < head + key + value)
     return std::nullopt;
   CommitLog::Entry entry{
       .kind = static_cast<CommitLog::Kind>(bytes[0]),

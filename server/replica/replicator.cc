@@ -114,6 +114,7 @@ class Replicator::Impl {
   std::atomic<std::uint64_t> latest_unix_ms_{0};
   std::atomic<std::uint64_t> first_unix_ms_{0};
   std::shared_ptr<const LoggedOutcomes> outcomes_;  // once taken over
+  std::uint64_t group_ = 0;                         // likewise
   ReplicationRounds rounds_{[this] { wake(); }};
 
  private:
@@ -677,6 +678,7 @@ Result<Storage*> Replicator::Impl::take_over() {
   std::promise<void> noted;
   asio::post(io_, [this, &through, &noted] {
     if (membership_.primary() != nullptr) membership_.primary()->on_disk(through.wal, through.sync);
+    group_ = kept_group_;
     noted.set_value();
   });
   noted.get_future().get();
@@ -757,6 +759,9 @@ Result<Storage*> Replicator::take_over() {
 }
 std::shared_ptr<const LoggedOutcomes> Replicator::outcomes() const {
   return impl_->outcomes_;
+}
+std::uint32_t Replicator::group() const {
+  return static_cast<std::uint32_t>(impl_->group_);
 }
 void Replicator::serve(Serving serving) {
   impl_->serve(std::move(serving));

@@ -101,6 +101,8 @@ class Replicator {
   Result<Storage*> take_over();
   // What the writes of earlier primaries have answered. REQUIRES: take_over() has succeeded.
   std::shared_ptr<const LoggedOutcomes> outcomes() const;
+  // Tells this group from others. REQUIRES: take_over() has succeeded.
+  std::uint32_t group() const;
   // REQUIRES: take_over() has succeeded. What `serving` refers to must outlive stop().
   void serve(Serving serving);
   // Ends the threads and connections. Blocks for about a second at most, and until the disk of a

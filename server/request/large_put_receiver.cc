@@ -75,10 +75,10 @@ RequestHandler::Answer LargePutReceiver::finish(Fetch& fetch) {
             "PUTLARGE-1, PUTLARGE-4");
   const std::uint64_t digest = fetch.hash->digest();
   const Bytes message = fetch.message;
-  const std::uint64_t writer = fetch.session->writer;
+  const WriteTag tag = fetch.session->tag();
   LargePut large = std::move(fetch.large);
   clear(fetch);
-  return handler_.finish(message, std::move(large), digest, writer);
+  return handler_.finish(message, std::move(large), digest, tag);
 }
 
 void LargePutReceiver::drop(Fetch& fetch) {

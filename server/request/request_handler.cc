@@ -60,9 +60,10 @@ RequestHandler::Answer failed(const Request& request, const StoreError& error) {
 }
 
 // A client that uses the sequence 0 cannot ask for the outcome.
-WriteTag tag_of(std::uint64_t writer, const Request& request) {
-  return {.writer = request.sequence != 0 ? writer : 0,
+WriteTag tag_of(const WriteTag& whose, const Request& request) {
+  return {.session = request.sequence != 0 ? whose.session : 0,
           .sequence = request.sequence,
+          .user = whose.user,
           .opcode = request.opcode};
 }
 
@@ -108,7 +109,7 @@ Error RequestHandler::forbidden(Opcode opcode) {
 }
 
 RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLookup look,
-                                              std::uint64_t writer) {
+                                              const WriteTag& whose) {
   std::uint64_t sequence = 0;
   const Result<Request> request = decode_request(message, &sequence);
   if (!request) {
@@ -128,7 +129,7 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLook
   }
   look_ = look;
   if (log_.is_replicated()) [[unlikely]] {
-    tag_ = tag_of(writer, *request);
+    tag_ = tag_of(whose, *request);
     return when_replicated(*request, serve(*request));
   }
   return serve(*request);
@@ -465,7 +466,10 @@ RequestHandler::Answer RequestHandler::found(const FindOutcome& asked,
 // clients. That no later primary has taken the write, the round proves: it began after the client
 // had asked, so after the write was sent, and all in sync have obeyed this primary since.
 RequestHandler::Answer RequestHandler::found_in_log(const FindOutcome& asked,
-                                                    const LoggedOutcomes::Found& found) {
+                                                    const LoggedOutcomes::Found& in_log) {
+  // Who knows a version of this term has sent the write to this server, or to a later primary.
+  const LoggedOutcomes::Found found =
+      asked.since.is_since(boot_) ? LoggedOutcomes::Found{} : in_log;
   if (found.fate != LoggedOutcomes::Fate::kApplied) {
     const bool known = found.fate == LoggedOutcomes::Fate::kNotApplied;
     Answer answer = reply(refusal(
@@ -501,7 +505,7 @@ RequestHandler::Answer RequestHandler::found_in_log(const FindOutcome& asked,
 }
 
 RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest,
-                                              std::uint64_t writer) {
+                                              const WriteTag& whose) {
   std::uint64_t sequence = 0;
   const auto request = decode_request(message, &sequence);
   const auto source = request ? decode_value_source(request->value)
@@ -513,7 +517,7 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
                           .text = "the value's memory was written while it was being sent: leave "
                                   "it alone until the put has returned"}));
   }
-  tag_ = tag_of(log_.is_replicated() ? writer : 0, *request);
+  tag_ = tag_of(log_.is_replicated() ? whose : WriteTag{}, *request);
   const auto stored =
       store_.large_records().finish(std::move(large), request->key, digest, options_of(*request));
   Answer answer = stored ? when_safe(*request, reply(stored_response(*request, *stored)))

@@ -120,14 +120,14 @@ class RequestHandler {
 
   // Executes one request of a client that has `role`. `message` comes from a peer and may hold any
   // bytes. `look` is the result of a load for this request. Allocates only for stats, backups and
-  // pages of scans. `writer`: writer_of() the client whose outcomes a replicated log keeps, or 0.
-  Answer handle(Bytes message, Role role, DiskLookup look = {}, std::uint64_t writer = 0);
+  // pages of scans. `whose`: the session and its user, for a replicated log.
+  Answer handle(Bytes message, Role role, DiskLookup look = {}, const WriteTag& whose = {});
   // The answer to a request that is not executed, for example because its load failed.
   static Response not_executed(Bytes message, const Error& error);
 
   // Publishes a value that was fetched. `digest` is the digest of the bytes that arrived; `message`
-  // is the request of the fetch. `writer`: as for handle().
-  Answer finish(Bytes message, LargePut large, std::uint64_t digest, std::uint64_t writer = 0);
+  // is the request of the fetch. `whose`: as for handle().
+  Answer finish(Bytes message, LargePut large, std::uint64_t digest, const WriteTag& whose = {});
   // Gives back the block of a value that could not be fetched.
   void cancel(LargePut large) { store_.large_records().cancel(std::move(large)); }
   std::uint64_t epoch() const { return store_.large_records().epoch(); }
@@ -150,7 +150,7 @@ class RequestHandler {
   Answer found(const FindOutcome& asked, const Outcomes* outcomes) const;
   // The answer to a client whose write was sent to an earlier primary of the group. Its value is
   // valid until the next handle(). REQUIRES: `rounds` was given.
-  Answer found_in_log(const FindOutcome& asked, const LoggedOutcomes::Found& found);
+  Answer found_in_log(const FindOutcome& asked, const LoggedOutcomes::Found& in_log);
 
   // Whether an answer that awaits this round may be sent.
   bool is_over(const AwaitRound& round) const { return rounds_->is_done(round.number); }
@@ -191,7 +191,7 @@ class RequestHandler {
   Answer count(const Request& request);
   Answer open_counter(const Request& request);
   Nanos begin_by(const Request& request) const;
-  const WriteTag* tag() const { return tag_.writer != 0 ? &tag_ : nullptr; }
+  const WriteTag* tag() const { return tag_.session != 0 ? &tag_ : nullptr; }
   PutOptions options_of(const Request& request) const;
   Answer flush(const Request& request);
   Answer stats(const Request& request);
@@ -224,7 +224,7 @@ class RequestHandler {
   Nanos now_ = 0;
   Role role_ = Role::kRead;  // of the client whose request is being handled
   DiskLookup look_;          // of the request that is being handled
-  WriteTag tag_;             // likewise, or of the operation in a pack; no writer: no tag
+  WriteTag tag_;             // likewise, or of the operation in a pack; no session: no tag
   std::array<char, 128> forbidden_{};
   std::vector<std::byte> value_;  // a GET's value: kMaxInlineBytes
   std::string stats_text_;

@@ -14,6 +14,7 @@
 #include "rdma/transport/transport.h"
 #include "server/admission/places.h"
 #include "server/admission/users.h"
+#include "server/persistence/write_tag.h"
 
 namespace rkv::server {
 
@@ -32,7 +33,9 @@ struct Session {
   std::shared_ptr<const User> user;  // nullptr: the server has no users
   // What its writes have done. nullptr: a reader's, or given away, or the server keeps none.
   std::shared_ptr<Outcomes> outcomes;
-  std::uint64_t writer = 0;  // how a replicated log names it (writer_of); 0: it keeps no outcomes
+  std::uint64_t user_digest = 0;  // for the tags of a replicated log
+  // Whose writes these are, in a replicated log.
+  WriteTag tag() const { return {.session = outcomes == nullptr ? 0 : id, .user = user_digest}; }
 
   std::uint32_t unanswered = 0;     // received, reply not posted; more than credits: disconnected
   std::uint32_t in_flight = 0;      // replies posted whose completion is not known yet

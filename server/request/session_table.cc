@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "server/request/message_buffers.h"
-#include "server/request/writer.h"
+#include "server/request/user_digest.h"
 
 namespace rkv::server {
 
@@ -130,7 +130,7 @@ void SessionTable::admit(NewClient arrival) {
   if (session->user != nullptr) session->role = session->user->role;
   if (outcomes_ != nullptr && session->role != Role::kRead) {
     session->outcomes = std::make_shared<Outcomes>();
-    session->writer = writer_of(session->id, session->user.get());
+    session->user_digest = user_digest(session->user.get());
   }
   session->replies.reserve(kRepliesInFlight);
   session->connection->owner = session.get();

@@ -6,7 +6,6 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/thread.h"
-#include "server/request/writer.h"
 
 namespace rkv::server {
 
@@ -309,7 +308,8 @@ void Worker::refuse(const ReceivedRequest& request, const Error& error) {
 // Requests that await something, or are READ, are counted when they are answered.
 Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds) {
   Session& session = *request.session;
-  RequestHandler::Answer answer = handler_.handle(request.message, session.role, look, session.writer);
+  RequestHandler::Answer answer =
+      handler_.handle(request.message, session.role, look, session.tag());
   if (answer.response.opcode == Opcode::kPack) {
     session.pack_turn = counters_.get(WorkerCounters::kTurns);
   }
@@ -389,9 +389,9 @@ Served Worker::answer_outcome(const ReceivedRequest& request,
   const bool is_of_earlier_primary = earlier_outcomes_ != nullptr && asked.since != Version{};
   const RequestHandler::Answer answer =
       is_of_earlier_primary
-          ? handler_.found_in_log(
-                asked, earlier_outcomes_->find(writer_of(asked.write.session, session.user.get()),
-                                               asked.write.sequence, asked.since))
+          ? handler_.found_in_log(asked,
+                                  earlier_outcomes_->find(asked.write.session, session.user_digest,
+                                                          asked.write.sequence, asked.since))
           : handler_.found(asked, outcomes.get());  // refers to the outcomes
   if (std::holds_alternative<RequestHandler::Awaited>(answer.next)) {
     pending_.add(session, answer, request.taken);

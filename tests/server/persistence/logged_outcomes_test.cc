@@ -21,9 +21,9 @@ TEST(LoggedOutcomes, TellWhatAWriteHasAnswered) {
   LoggedOutcomes outcomes(Version{10});
   std::array<std::byte, kCounterBytes> number{};
   store_le(number.data(), std::int64_t{-7});
-  outcomes.note(entry_of(11, {.writer = 1, .sequence = 16, .opcode = Opcode::kAdd}, number));
+  outcomes.note(entry_of(11, {.session = 1, .sequence = 16, .opcode = Opcode::kAdd}, number));
   outcomes.note({.record = {.version = {12}, .key = as_bytes("of nobody")}});
-  const auto found = outcomes.find(1, 16, Version{10});
+  const auto found = outcomes.find(1, 0, 16, Version{10});
   EXPECT_EQ(found.fate, Fate::kApplied);
   EXPECT_EQ(found.count, 0U);
   ASSERT_EQ(found.operations.size(), 1U);
@@ -35,8 +35,8 @@ TEST(LoggedOutcomes, TellWhatAWriteHasAnswered) {
 TEST(LoggedOutcomes, TellOfAPackWhichOperationsWereApplied) {
   LoggedOutcomes outcomes(Version{10});
   for (const std::uint8_t index : {std::uint8_t{0}, std::uint8_t{2}})
-    outcomes.note(entry_of(11 + index, {.writer = 1, .sequence = 16, .index = index, .count = 5}));
-  const auto found = outcomes.find(1, 16, Version{10});
+    outcomes.note(entry_of(11 + index, {.session = 1, .sequence = 16, .index = index, .count = 5}));
+  const auto found = outcomes.find(1, 0, 16, Version{10});
   EXPECT_EQ(found.fate, Fate::kApplied);
   EXPECT_EQ(found.count, 5U);
   ASSERT_EQ(found.operations.size(), 2U);
@@ -44,48 +44,65 @@ TEST(LoggedOutcomes, TellOfAPackWhichOperationsWereApplied) {
   EXPECT_EQ(found.operations[1].version.bits, 13U);
 }
 
+TEST(LoggedOutcomes, ToAnotherUserASessionIsNotKnown) {
+  LoggedOutcomes outcomes(Version{10});
+  outcomes.note(entry_of(11, {.session = 1, .sequence = 16, .user = 5}));
+  EXPECT_EQ(outcomes.find(1, 5, 16, Version{10}).fate, Fate::kApplied);
+  EXPECT_EQ(outcomes.find(1, 6, 16, Version{10}).fate, Fate::kNotKnown);
+  EXPECT_EQ(outcomes.find(1, 6, 32, Version{10}).fate, Fate::kNotKnown);
+  EXPECT_EQ(outcomes.find(1, 0, 32, Version{10}).fate, Fate::kNotKnown);
+}
+
+TEST(LoggedOutcomes, OfOtherLanesNothingIsSaid) {
+  LoggedOutcomes outcomes(Version{10});
+  outcomes.note(entry_of(11, {.session = 1, .sequence = 20}));
+  EXPECT_EQ(outcomes.find(1, 0, 20, Version{10}).fate, Fate::kNotKnown);
+  EXPECT_EQ(outcomes.find(1, 0, 36, Version{10}).fate, Fate::kNotKnown);
+}
+
 TEST(LoggedOutcomes, ASequenceThatIsUsedAgainTakesNoMoreMemory) {
   LoggedOutcomes outcomes(Version{10});
   for (std::uint64_t version = 11; version < 100; ++version)
-    outcomes.note(entry_of(version, {.writer = 1, .sequence = 16}));
-  ASSERT_EQ(outcomes.find(1, 16, Version{10}).operations.size(), 1U);
-  EXPECT_EQ(outcomes.find(1, 16, Version{10}).operations[0].version.bits, 99U);
+    outcomes.note(entry_of(version, {.session = 1, .sequence = 16}));
+  ASSERT_EQ(outcomes.find(1, 0, 16, Version{10}).operations.size(), 1U);
+  EXPECT_EQ(outcomes.find(1, 0, 16, Version{10}).operations[0].version.bits, 99U);
 }
 
 TEST(LoggedOutcomes, OfALaneTheLastWriteIsKnown) {
   LoggedOutcomes outcomes(Version{10});
-  outcomes.note(entry_of(11, {.writer = 1, .sequence = 16}));
-  outcomes.note(entry_of(12, {.writer = 1, .sequence = 17}));
-  outcomes.note(entry_of(13, {.writer = 1, .sequence = 32}));
-  EXPECT_EQ(outcomes.find(1, 16, Version{10}).fate, Fate::kNotKnown) << "its client has its answer";
-  EXPECT_EQ(outcomes.find(1, 32, Version{10}).fate, Fate::kApplied);
-  EXPECT_EQ(outcomes.find(1, 48, Version{10}).fate, Fate::kNotApplied);
-  EXPECT_EQ(outcomes.find(1, 17, Version{10}).fate, Fate::kApplied);
-  EXPECT_EQ(outcomes.find(2, 17, Version{10}).fate, Fate::kNotApplied);
+  outcomes.note(entry_of(11, {.session = 1, .sequence = 16}));
+  outcomes.note(entry_of(12, {.session = 1, .sequence = 17}));
+  outcomes.note(entry_of(13, {.session = 1, .sequence = 32}));
+  EXPECT_EQ(outcomes.find(1, 0, 16, Version{10}).fate, Fate::kNotKnown)
+      << "its client has its answer";
+  EXPECT_EQ(outcomes.find(1, 0, 32, Version{10}).fate, Fate::kApplied);
+  EXPECT_EQ(outcomes.find(1, 0, 48, Version{10}).fate, Fate::kNotApplied);
+  EXPECT_EQ(outcomes.find(1, 0, 17, Version{10}).fate, Fate::kApplied);
+  EXPECT_EQ(outcomes.find(2, 0, 17, Version{10}).fate, Fate::kNotApplied);
 }
 
 TEST(LoggedOutcomes, OfWritesThatMayBeOlderNothingIsSaid) {
   LoggedOutcomes outcomes(Version{10});
-  outcomes.note(entry_of(11, {.writer = 1, .sequence = 16}));
-  EXPECT_EQ(outcomes.find(1, 32, Version{9}).fate, Fate::kNotKnown);
-  EXPECT_EQ(outcomes.find(2, 32, Version{9}).fate, Fate::kNotKnown);
-  EXPECT_EQ(outcomes.find(1, 16, Version{9}).fate, Fate::kApplied) << "it is here";
+  outcomes.note(entry_of(11, {.session = 1, .sequence = 16}));
+  EXPECT_EQ(outcomes.find(1, 0, 32, Version{9}).fate, Fate::kNotKnown);
+  EXPECT_EQ(outcomes.find(2, 0, 32, Version{9}).fate, Fate::kNotKnown);
+  EXPECT_EQ(outcomes.find(1, 0, 16, Version{9}).fate, Fate::kApplied) << "it is here";
 }
 
 TEST(LoggedOutcomes, WhoWasDroppedIsNotTakenForAnother) {
   LoggedOutcomes outcomes(Version{10}, 2);
-  outcomes.note(entry_of(11, {.writer = 1, .sequence = 16}));
-  outcomes.note(entry_of(12, {.writer = 2, .sequence = 16}));
-  outcomes.note(entry_of(13, {.writer = 1, .sequence = 17}));
-  outcomes.note(entry_of(14, {.writer = 3, .sequence = 16}));
-  EXPECT_EQ(outcomes.find(1, 16, Version{10}).fate, Fate::kApplied) << "it wrote later than 2";
-  EXPECT_EQ(outcomes.find(2, 16, Version{11}).fate, Fate::kNotKnown);
-  EXPECT_EQ(outcomes.find(2, 32, Version{12}).fate, Fate::kNotApplied);
-  EXPECT_EQ(outcomes.find(3, 32, Version{11}).fate, Fate::kNotKnown);
-  outcomes.note(entry_of(15, {.writer = 4, .sequence = 16}));
-  EXPECT_EQ(outcomes.find(4, 17, Version{13}).fate, Fate::kNotApplied);
-  EXPECT_EQ(outcomes.find(4, 16, Version{0}).fate, Fate::kApplied);
-  EXPECT_EQ(outcomes.find(4, 17, Version{12}).fate, Fate::kNotKnown) << "1 was dropped";
+  outcomes.note(entry_of(11, {.session = 1, .sequence = 16}));
+  outcomes.note(entry_of(12, {.session = 2, .sequence = 16}));
+  outcomes.note(entry_of(13, {.session = 1, .sequence = 17}));
+  outcomes.note(entry_of(14, {.session = 3, .sequence = 16}));
+  EXPECT_EQ(outcomes.find(1, 0, 16, Version{10}).fate, Fate::kApplied) << "it wrote later than 2";
+  EXPECT_EQ(outcomes.find(2, 0, 16, Version{11}).fate, Fate::kNotKnown);
+  EXPECT_EQ(outcomes.find(2, 0, 32, Version{12}).fate, Fate::kNotApplied);
+  EXPECT_EQ(outcomes.find(3, 0, 32, Version{11}).fate, Fate::kNotKnown);
+  outcomes.note(entry_of(15, {.session = 4, .sequence = 16}));
+  EXPECT_EQ(outcomes.find(4, 0, 17, Version{13}).fate, Fate::kNotApplied);
+  EXPECT_EQ(outcomes.find(4, 0, 16, Version{0}).fate, Fate::kApplied);
+  EXPECT_EQ(outcomes.find(4, 0, 17, Version{12}).fate, Fate::kNotKnown) << "1 was dropped";
 }
 
 // ---- random writers, and a judge who has seen everything
@@ -116,11 +133,11 @@ Played play(std::uint64_t seed, std::uint64_t lost_in) {
     if (random.below(3) != 0) {
       all[{writer, sequence}] = ++version;
       if (lost_in == 0 || random.below(lost_in) != 0)
-        outcomes.note(entry_of(version, {.writer = writer, .sequence = sequence}));
+        outcomes.note(entry_of(version, {.session = writer, .sequence = sequence}));
     }
     for (std::uint64_t others = random.below(3); others != 0; --others)
-      outcomes.note(entry_of(++version, {.writer = kWriters + random.below(100), .sequence = 1}));
-    const auto found = outcomes.find(writer, sequence, Version{since});
+      outcomes.note(entry_of(++version, {.session = kWriters + random.below(100), .sequence = 1}));
+    const auto found = outcomes.find(writer, 0, sequence, Version{since});
     const auto truth = all.find({writer, sequence});
     switch (found.fate) {
       case Fate::kApplied:

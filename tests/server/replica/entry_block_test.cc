@@ -20,7 +20,7 @@ CommitLog::Entry put(std::uint64_t version, std::string_view key, std::string_vi
 CommitLog::Entry removal(std::uint64_t version, std::string_view key) {
   return {.kind = CommitLog::Kind::kRemove, .record = {.version = {version}, .key = as_bytes(key)}};
 }
-CommitLog::Entry tagged(CommitLog::Entry entry, WriteTag tag = {.writer = 5, .sequence = 16}) {
+CommitLog::Entry tagged(CommitLog::Entry entry, WriteTag tag = {.session = 5, .sequence = 16}) {
   entry.tag = tag;
   return entry;
 }
@@ -55,15 +55,19 @@ TEST(EntryBlock, ComesOutAsItWentIn) {
 }
 
 TEST(EntryBlock, TagsComeOutAsTheyWentIn) {
-  const WriteTag tag{
-      .writer = 7, .sequence = 18, .opcode = Opcode::kRemove, .index = 3, .count = 32};
+  const WriteTag tag{.session = 7,
+                     .sequence = 18,
+                     .user = 0xFF'1234'5678,
+                     .opcode = Opcode::kRemove,
+                     .index = 3,
+                     .count = 32};
   const EntryBlock block =
       block_of({tagged(put(10, "key", "value")), tagged(removal(12, "k"), tag), put(13, "e", "x")});
   EXPECT_TRUE(is_valid_block(block));
   Bytes rest = *block.bytes;
   const auto first = first_entry(rest);
   ASSERT_TRUE(first && first->tag);
-  EXPECT_EQ(first->tag->writer, 5U);
+  EXPECT_EQ(first->tag->session, 5U);
   EXPECT_EQ(first->tag->sequence, 16U);
   EXPECT_EQ(first->tag->opcode, Opcode::kPut);
   EXPECT_EQ(first->tag->count, 0U);
@@ -73,6 +77,7 @@ TEST(EntryBlock, TagsComeOutAsTheyWentIn) {
   const auto second = first_entry(rest);
   ASSERT_TRUE(second && second->tag);
   EXPECT_EQ(second->tag->opcode, Opcode::kRemove);
+  EXPECT_EQ(second->tag->user, 0xFF'1234'5678U);
   EXPECT_EQ(second->tag->index, 3U);
   EXPECT_EQ(second->tag->count, 32U);
   EXPECT_EQ(as_text(second->record.key), "k");
@@ -85,20 +90,20 @@ TEST(EntryBlock, TagsThatDoNotFitTheirEntryAreRefused) {
     return is_valid_block(block_of({tagged(entry, tag)}));
   };
   const CommitLog::Entry counter = put(10, "k", "8 bytes.");
-  EXPECT_TRUE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kAdd}));
-  EXPECT_TRUE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kSwap}));
-  EXPECT_TRUE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kPutLarge}));
+  EXPECT_TRUE(is_valid(counter, {.session = 1, .sequence = 1, .opcode = Opcode::kAdd}));
+  EXPECT_TRUE(is_valid(counter, {.session = 1, .sequence = 1, .opcode = Opcode::kSwap}));
+  EXPECT_TRUE(is_valid(counter, {.session = 1, .sequence = 1, .opcode = Opcode::kPutLarge}));
   EXPECT_FALSE(
-      is_valid(put(10, "k", "short"), {.writer = 1, .sequence = 1, .opcode = Opcode::kAdd}));
-  EXPECT_FALSE(is_valid(removal(10, "k"), {.writer = 1, .sequence = 1, .opcode = Opcode::kAdd}));
-  EXPECT_FALSE(is_valid(removal(10, "k"), {.writer = 1, .sequence = 1, .opcode = Opcode::kPut}));
-  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kRemove}));
-  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .opcode = Opcode::kGet}));
-  EXPECT_FALSE(is_valid(counter, {.writer = 0, .sequence = 1}));
-  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 0}));
-  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .index = 1}));
-  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .index = 2, .count = 2}));
-  EXPECT_FALSE(is_valid(counter, {.writer = 1, .sequence = 1, .count = 33}));
+      is_valid(put(10, "k", "short"), {.session = 1, .sequence = 1, .opcode = Opcode::kAdd}));
+  EXPECT_FALSE(is_valid(removal(10, "k"), {.session = 1, .sequence = 1, .opcode = Opcode::kAdd}));
+  EXPECT_FALSE(is_valid(removal(10, "k"), {.session = 1, .sequence = 1, .opcode = Opcode::kPut}));
+  EXPECT_FALSE(is_valid(counter, {.session = 1, .sequence = 1, .opcode = Opcode::kRemove}));
+  EXPECT_FALSE(is_valid(counter, {.session = 1, .sequence = 1, .opcode = Opcode::kGet}));
+  EXPECT_FALSE(is_valid(counter, {.session = 0, .sequence = 1}));
+  EXPECT_FALSE(is_valid(counter, {.session = 1, .sequence = 0}));
+  EXPECT_FALSE(is_valid(counter, {.session = 1, .sequence = 1, .index = 1}));
+  EXPECT_FALSE(is_valid(counter, {.session = 1, .sequence = 1, .index = 2, .count = 2}));
+  EXPECT_FALSE(is_valid(counter, {.session = 1, .sequence = 1, .count = 33}));
 }
 
 TEST(EntryBlock, VersionsRiseFromThePreviousToTheLast) {

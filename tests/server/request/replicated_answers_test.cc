@@ -415,6 +415,15 @@ TEST_F(EarlierPrimary, WhatMayBeOlderThanTheTableIsNotKnown) {
   EXPECT_EQ(code_of(answer(*client_, 0)), Code::kStale);
 }
 
+// It was sent to this server, or to a later primary: neither's log was noted here.
+TEST_F(EarlierPrimary, OfWritesOfItsOwnTermNothingIsSaidFromTheLog) {
+  (void)write({.opcode = Opcode::kPut, .sequence = 16, .key = as_bytes("k"), .value = {}});
+  take_over();
+  ask_about(32, Version::of(1, 1).bits);
+  ASSERT_EQ(client_->posted.size(), 1U);
+  EXPECT_EQ(code_of(answer(*client_, 0)), Code::kStale);
+}
+
 // The backups would refuse such a tag, and with it the log.
 TEST_F(EarlierPrimary, WritesWithoutASequenceHaveNoTag) {
   ask(*client_, {.opcode = Opcode::kPut, .sequence = 0, .key = as_bytes("k"), .value = {}});
