@@ -42,6 +42,8 @@ constexpr Nanos kConnectAgainAfter = 50 * kNanosPerMs;
 constexpr std::chrono::milliseconds kConnectLimit{1000};
 // A primary sends a heartbeat ten times a second. A connection without any is half open.
 constexpr Nanos kSilence = 5 * kNanosPerSecond;
+// A replica whose disk is stuck leaves that time to others to take over, or to leave it out.
+constexpr Nanos kHesitation = 3 * kNanosPerSecond;
 constexpr Nanos kCopyAgainAfter = kNanosPerSecond;
 constexpr Nanos kLogKeptAfterCopy = 30 * kNanosPerSecond;
 // How much longer the log in memory may become while a copy is under way.
@@ -397,8 +399,9 @@ void Replicator::Impl::follow() {
   // A disk that takes nothing must not let the log grow: who is not connected leaves the set of
   // replicas in sync, and comes back when its disk has caught up.
   const std::size_t kept = log_.kept_bytes();
-  if (primary_ != nullptr && kept > 4 * options_.queue_bytes)
-    drop_primary("the disk of this replica is too far behind");
+  const bool is_behind = kept > 4 * options_.queue_bytes;
+  if (is_behind || disk_->has_failed(now())) membership_.hesitate(now() + kHesitation);
+  if (primary_ != nullptr && is_behind) drop_primary("the disk of this replica is too far behind");
   if (primary_ != nullptr && disk_->is_given_up(now()))
     drop_primary("the disk of this replica takes nothing");
   if (primary_ != nullptr && now() - std::max(connected_at_, backup.heard_at()) > kSilence)

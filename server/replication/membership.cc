@@ -137,6 +137,7 @@ std::optional<GroupConfiguration> Membership::next_of_follower(Nanos now) {
         false);
     return std::nullopt;
   }
+  if (now < hesitates_until_) return std::nullopt;
   const Nanos quiet_since = std::max({backup_->heard_at(), known_at_, resumed_at_});
   if (!configuration_->primary.empty() && now - quiet_since <= times_.failure) return std::nullopt;
   return value_of(taken_over(*configuration_, replica_, least_term()));

@@ -21,6 +21,7 @@
 // Thread safety: none.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,10 @@ class Membership {
   void read(const ConfigurationStore::Stored& stored, Nanos now);
   // Call it often, but after everything that was received is processed.
   std::optional<Change> wanted(Nanos now);
+
+  // Until then this replica takes over nothing: its disk is stuck, so another one should, or the
+  // primary is about to leave it out.
+  void hesitate(Nanos until) { hesitates_until_ = std::max(hesitates_until_, until); }
 
   Role role() const { return role_; }
   const std::string& why_ended() const { return why_ended_; }
@@ -109,6 +114,7 @@ class Membership {
   Nanos acts_from_ = 0;
   Nanos looked_at_ = 0;  // of the last call of wanted()
   Nanos resumed_at_ = 0;
+  Nanos hesitates_until_ = 0;
 };
 
 }  // namespace rkv::server

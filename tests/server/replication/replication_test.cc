@@ -600,6 +600,23 @@ TEST(Membership, AStandstillIsNoFailureOfThePrimary) {
   EXPECT_FALSE(membership.wanted(kStart + 10 * times.failure));
 }
 
+// It has disconnected itself, and the primary is alive.
+TEST(Membership, AReplicaWithAStuckDiskTakesOverLater) {
+  const ReplicationTimes times;
+  ReplicaLog log;
+  Membership membership(log, replica("b", 2), 0, 1, times);
+  membership.read({.configuration = *joined(*founded(kGroup, replica("a", 1), 1), replica("b", 2)),
+                   .revision = 1},
+                  kStart);
+  const Nanos until = kStart + (3 * times.failure);
+  membership.hesitate(until);
+  membership.hesitate(kStart);  // an earlier time does not shorten it
+  Nanos now = kStart;
+  for (; now < until; now += 50 * kMs)
+    ASSERT_FALSE(membership.wanted(now));
+  EXPECT_TRUE(membership.wanted(now));
+}
+
 TEST(Membership, ALogWithoutAnyHigherTermEndsIt) {
   const std::uint64_t highest = std::numeric_limits<std::uint64_t>::max() - 1;
   ReplicaLog log(history({at(7, highest)}));
