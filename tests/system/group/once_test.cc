@@ -20,7 +20,7 @@ class OnceWriter {
   OnceWriter(const std::string& servers, int number)
       : number_(number),
         client_(*Client::connect(
-            {.server = servers, .timeout = kPatience, .transport = Transport::kShm})) {}
+            {.server = servers, .timeout = kPatience, .transport = test_transport()})) {}
 
   void run(const std::atomic<bool>& over) {
     for (; !over.load() && !::testing::Test::HasFailure(); ++round_) {
@@ -109,7 +109,7 @@ TEST(GroupOnce, EachWriteIsCarriedOutOnceAlthoughPrimariesDie) {
   const auto wait_for_progress = [&] {
     for (const auto& writer : writers) {
       const int before = writer->done();
-      EXPECT_TRUE(within_a_minute([&] { return writer->done() >= before + 5 || HasFailure(); }));
+      EXPECT_TRUE(holds_in_time([&] { return writer->done() >= before + 5 || HasFailure(); }));
     }
   };
   std::size_t primary = 0;
