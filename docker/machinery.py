@@ -1,5 +1,6 @@
 """What cluster.py needs of docker, docker-compose and the RDMA device; each complaint is one sentence."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -61,9 +62,10 @@ def captured(*command, **settings):
                           text=True, **settings)
 
 
-def run_as_group(command, **settings):
-    """As subprocess.run, but in a process group of its own, which has ended when a signal has ended
-    us: what compose starts would else go on making containers."""
+@contextlib.contextmanager
+def group_of(command, **settings):
+    """A program in a process group of its own, which has ended when the block is left by an
+    exception, such as a signal's: what compose starts would else go on making containers."""
     # A signal waits until the program is known here, or it would be lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     process = None
@@ -72,14 +74,23 @@ def run_as_group(command, **settings):
             command, start_new_session=True, text=True,
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS), **settings)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        printed, said = process.communicate()
-        return subprocess.CompletedProcess(command, process.returncode, printed, said)
+        yield process
+        for stream in process.stdin, process.stdout, process.stderr:
+            if stream is not None:
+                stream.close()
     except BaseException:
         if process is not None:
             end_group(process)
         raise
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def run_as_group(command, **settings):
+    """As subprocess.run, of such a program."""
+    with group_of(command, **settings) as process:
+        printed, said = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode, printed, said)
 
 
 def end_group(process):
@@ -188,18 +199,26 @@ class Compose:
         if done.returncode != 0:
             raise Failed(f"`{' '.join(self.base[:-4] + list(arguments))}` ended with {done.returncode}")
 
+    def tool_command(self, service, *arguments):
+        return [*self.base, "run", "--rm", "-T", "--no-deps", service, *arguments]
+
     def tool(self, service, *arguments, feed=b"", may_fail=False):
         """What the loader or the benchmark prints, with `feed` on its standard input."""
-        command = [*self.base, "run", "--rm", "-T", "--no-deps", service, *arguments]
         with tempfile.TemporaryFile() as file:
             file.write(feed)
             file.seek(0)
-            done = run_as_group(command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env=self.environment)
+            done = run_as_group(self.tool_command(service, *arguments), stdin=file, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, env=self.environment)
         if done.returncode != 0 and not may_fail:
             raise Failed(f"{service}: `{' '.join(arguments)}` ended with {done.returncode}: "
                          f"{sentence_of(done.stderr)}")
         return done.stdout
+
+    def beside(self, service, *arguments):
+        """The same beside other steps, as a `with` statement has it: the process, whose standard
+        streams are pipes. Its complaints come among its output."""
+        return group_of(self.tool_command(service, *arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT, env=self.environment)
 
     def container(self, service):
         found = docker("ps", "-aq", "--filter", LABEL,

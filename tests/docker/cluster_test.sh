@@ -1,7 +1,7 @@
 #!/bin/bash
-# cluster_test.sh BIN [--long]: docker/cluster.py as a user has it, in the SoftRoCE VM with Debian's
-# docker, on the programs in BIN. Prints "ok NAME" or "not ok NAME" for each check; exit status 1 if
-# one was not ok.
+# cluster_test.sh BIN [--long|--replicated]: docker/cluster.py as a user has it, in the SoftRoCE VM with
+# Debian's docker, on the programs in BIN; --replicated: the replicated group instead of the three
+# servers. Prints "ok NAME" or "not ok NAME" for each check; exit status 1 if one was not ok.
 # shellcheck source-path=SCRIPTDIR
 set -uo pipefail
 
@@ -9,7 +9,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 self=$here/cluster_test.sh
 bin=$(realpath -- "$1")
-long=${2-}
+part=${2-}
 failures=0
 
 if [[ ${RKV_IN_VM-} != 1 ]]; then  # a machine with a device of its own keeps its own docker
@@ -82,6 +82,19 @@ test_whole() {
     -c 'for name in cc gcc g++ cmake; do command -v $name; done')"
 }
 
+test_replicated() {
+  same "replicated: exit status" 0 "$(cluster "$scratch/records.tsv" --replicated "${small[@]}")"
+  says "replicated: the records of the file" '^loaded +602 +all equal +all equal$'
+  says "replicated: what was written around the kill" '^of the writer +[0-9,]{3,} +all equal +all equal$'
+  says "replicated: those of the benchmark" '^of the benchmark \(keys\) +300 +all equal +all equal$'
+  says "replicated: how long nobody served" \
+    '^nobody served for [0-9]+\.[0-9] s: .* replica[123] dead, until replica[123] gave it$'
+  says "replicated: the verdict" \
+    '^every acknowledged record compared equal, after the death of replica[123] and after its return$'
+  nothing_is_left "replicated"
+  same "user of etcd's image" etcd "$(docker image inspect --format '{{.Config.User}}' rkv-etcd)"
+}
+
 test_taken_port() {
   "$bin/kvserver" --transport verbs --no-auth --listen "$RKV_RDMA_ADDRESS:7472" --memory 32MiB 2>"$scratch/other" &
   local other=$!
@@ -105,8 +118,8 @@ test_interrupt() {
 
 if [[ ${RKV_DOCKERD_STEP-} == yes ]]; then
   write_records
-  test_whole
-  if [[ $long == --long ]]; then
+  if [[ $part == --replicated ]]; then test_replicated; else test_whole; fi
+  if [[ $part == --long ]]; then
     test_taken_port
     test_interrupt
   fi

@@ -1,37 +1,18 @@
 #!/usr/bin/env python3
 """What docker/cluster.py says, and how it ends, on machines where something is missing or goes wrong:
-docker, docker-compose and the machine's RDMA device are scripts of this test. The real ones are in
+docker, docker-compose and the machine's RDMA device are scripts (stand_ins.py). The real ones are in
 cluster_test.sh."""
 
 import os
 import signal
-import stat
-import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CLUSTER = os.path.join(HERE, "..", "..", "docker", "cluster.py")
+sys.dont_write_bytecode = True
 
-# A machine on which the servers come up, and nothing further works. bash stands for native.sh.
-DOCKER = """
-[ -e up ] && [ -e "fails_$1_$2" ] && [ $# = 4 ] && { echo "the daemon is gone" >&2; exit 1; }
-case "$1 $2" in
-  "info "*) echo 20.10 ;;
-  "compose "*) exit 1 ;;
-  "ps "*) if [ $# -gt 4 ] || [ -e up ]; then echo c-id; fi; cat left 2>/dev/null ;;
-  "volume ls") echo v-id ;;
-  "inspect "*) case "$*" in *Health.Log*) cat checks ;; *) shift 3; for _; do cat state; done ;; esac ;;
-  "logs "*) cat log ;;
-esac
-exit 0
-"""
-COMPOSE = """
-echo >up
-case "$*" in *" run "*) exit 4 ;; esac
-"""
+from stand_ins import CLUSTER, DOCKER, Machine
+
 # Told to end, it has yet made another container when it does; what it has started does not care.
 BUSY_COMPOSE = """
 echo >up
@@ -39,62 +20,9 @@ trap 'echo late-id >left; exit 1' TERM
 sh -c 'trap "" TERM; echo $$ >started; echo >reached; exec sleep 60' &
 wait
 """
-DEVICE = """
-case "$2" in
-  *native_device) cat device 2>/dev/null ;;
-  *native_rxe_possible) [ ! -e impossible ] ;;
-  *create_native_rxe) [ -e cannot ] && { echo "softroce: cannot load rdma_rxe" >&2; exit 125; }; echo rxe0 192.0.2.1 >device ;;
-  *"command -v rdma") exit 0 ;;
-esac
-"""
 
 
-class Complaints(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory(prefix="rkv-complaints-")
-        self.addCleanup(scratch.cleanup)
-        self.scratch = scratch.name
-        os.mkdir(self.path("bin"))
-        self.tool("docker", DOCKER)
-        self.tool("docker-compose", COMPOSE)
-        self.tool("bash", DEVICE)
-        self.write("device", "rxe0 192.0.2.1\n")
-        self.write("state", "running healthy 0\n")
-        self.write("log", "")
-        self.write("records.tsv", "key\tvalue\n")
-
-    def path(self, name):
-        return os.path.join(self.scratch, name)
-
-    def write(self, name, text):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            file.write(text)
-
-    def tool(self, name, script):
-        path = os.path.join("bin", name)
-        self.write(path, f'#!/bin/sh\necho "{name} $*" >>calls\n{script}')
-        os.chmod(self.path(path), stat.S_IRWXU)
-
-    def remove(self, name):
-        os.remove(self.path(name))
-
-    def start(self, *arguments, program=(CLUSTER,)):
-        os.makedirs(self.path("system"), exist_ok=True)
-        for name in "sh", "cat", "sleep":  # and no docker of this machine
-            if not os.path.exists(self.path(f"system/{name}")):
-                os.symlink(f"/bin/{name}", self.path(f"system/{name}"))
-        return subprocess.Popen(
-            [sys.executable, *program, *arguments], cwd=self.scratch, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, env={"PATH": f"{self.path('bin')}:{self.path('system')}",
-                                                          "PYTHONDONTWRITEBYTECODE": "1"})
-
-    def calls(self):
-        try:
-            with open(self.path("calls"), encoding="utf-8") as calls:
-                return calls.read()
-        except FileNotFoundError:
-            return ""
-
+class Complaints(Machine):
     def expect(self, status, sentence, *arguments, **settings):
         run = self.start(*(arguments or ["records.tsv"]), **settings)
         _, said = run.communicate(timeout=60)
@@ -120,11 +48,16 @@ class Complaints(unittest.TestCase):
         self.expect(2, "--port needs 1 to 63533", "records.tsv", "--port", "63534")
         self.expect(2, "--operations needs 1 or more", "records.tsv", "--operations", "0")
         self.expect(2, "unrecognized arguments: --prot", "records.tsv", "--prot", "1")
+        self.expect(2, "unrecognized arguments: --prot", "records.tsv", "--replicated", "--prot", "1")
+        self.expect(2, "--port needs 1 to 63530", "records.tsv", "--replicated", "--port", "63531")
+        self.expect(2, "--etcd-port needs 1 to 65534", "records.tsv", "--replicated", "--etcd-port", "65535")
+        self.expect(2, "--etcd-port is for --replicated: without", "records.tsv", "--etcd-port", "2379")
         self.assertEqual(self.calls().count("docker run"), 0)
 
     def test_no_docker(self):
         self.remove("bin/docker")
         self.expect(3, "cluster: docker is missing: apt-get install docker.io docker-compose")
+        self.expect(3, "cluster: docker is missing", "records.tsv", "--replicated")
 
     def test_no_daemon(self):
         self.tool("docker", 'echo "Cannot connect to the Docker daemon at unix:///x" >&2; exit 1')
@@ -179,8 +112,8 @@ class Complaints(unittest.TestCase):
         self.expect_taken_down()
 
     def test_a_server_that_does_not_get_healthy(self):
-        at_once = ("-c", "import sys; sys.path.insert(0, sys.argv.pop(1)); import cluster; "
-                         "cluster.HEALTHY_WITHIN_S = 0; sys.exit(cluster.main())", os.path.dirname(CLUSTER))
+        at_once = ("-c", "import sys; sys.path.insert(0, sys.argv.pop(1)); import cluster, store; "
+                         "store.HEALTHY_WITHIN_S = 0; sys.exit(cluster.main())", os.path.dirname(CLUSTER))
         self.write("state", "running starting 0\n")
         self.write("checks", "")
         self.expect(4, "server1, server2, server3 not healthy within 0 s; the last check of the first: no check has",
@@ -192,6 +125,11 @@ class Complaints(unittest.TestCase):
     def test_a_step_that_fails(self):
         self.expect(4, "cluster: loader: `load -` ended with 4")
         self.expect_taken_down()
+
+    def test_options_alone_are_checked_before_anything_is_built(self):
+        run = self.start("records.tsv", "--replicated", "--check")
+        self.assertEqual((*run.communicate(timeout=60), run.returncode), ("", "", 0))
+        self.assertEqual(self.calls(), "")
 
     def test_no_programs(self):
         self.expect(3, "no kvserver in empty: ./run build release", "records.tsv", "--programs", "empty")

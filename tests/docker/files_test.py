@@ -19,7 +19,9 @@ from dockerfile import instructions, stages
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
-TARGETS = {"server": ["kvserver", "kvclient"], "client": ["kvclient"], "bench": ["kvbench"]}
+TARGETS = {"server": ["kvserver", "kvclient"], "client": ["kvclient"], "bench": ["kvbench"], "etcd": []}
+SERVERS = ("server1", "server2", "server3")
+REPLICAS = ("replica1", "replica2", "replica3")
 # Of every Debian that has a C++ program.
 EVERYWHERE = {"libc6", "libstdc++6", "libgcc-s1"}
 # Of `./run`'s list for building: what tests, speed and the revision's name take.
@@ -86,8 +88,9 @@ def problems(text):
     all_stages = stages(text)
     for name in TARGETS:
         found += problems_of_target(all_stages, name) if name in all_stages else [f"no target {name}"]
-    if "server" in all_stages and not all_stages["server"].of("HEALTHCHECK"):
-        found.append("server has no HEALTHCHECK")
+    for name in "server", "etcd":
+        if name in all_stages and not all_stages[name].of("HEALTHCHECK"):
+            found.append(f"{name} has no HEALTHCHECK")
     return found
 
 
@@ -125,7 +128,9 @@ class Dockerfile(unittest.TestCase):
                 ('ENTRYPOINT ["kvclient"]', "ENTRYPOINT kvclient", "as a list"),
                 ("librocksdb7.8", "librocksdb-dev", "only building takes"),
                 ("libedit2", "libedit2 g++", "only building takes"),
-                ("HEALTHCHECK", "LABEL", "no HEALTHCHECK"),
+                ("HEALTHCHECK", "LABEL", "server has no HEALTHCHECK"),
+                ("HEALTHCHECK", "LABEL", "etcd has no HEALTHCHECK"),
+                ("USER etcd\n", "", "etcd runs as root"),
                 ("# Images", "# syntax=docker/dockerfile:1\n# Images", "registry"),
                 ("AS client", "AS customer", "no target client"),
                 ("groupadd", "wget", "only apt")):
@@ -144,6 +149,10 @@ class Dockerfile(unittest.TestCase):
     def test_compiles_with_what_run_installs(self):
         listed = re.search(r"\[build\]=\"([^\"]*)\"", read("run"))[1].split()
         self.assertEqual(set(stages(self.text)["compiled"].packages()), set(listed) - NOT_FOR_IMAGES)
+
+    def test_the_base_image_of_the_test_has_the_packages_of_all_targets(self):
+        stages_there = re.search(r"dockerfile\.py\" packages ([a-z ]*)<", read("tests/docker/parts.sh"))[1].split()
+        self.assertLessEqual(set(TARGETS), set(stages_there))
 
     def test_context_is_what_cmake_reads(self):
         lines = [line for line in read(".dockerignore").splitlines() if line and not line.startswith("#")]
@@ -181,35 +190,46 @@ class ComposeFile(unittest.TestCase):
     def services(self):
         import yaml  # of docker-compose
         # Those of profiles are shown too.
-        status, said = self.config(read("docker/compose.yml"), RKV_ADDRESS="192.0.2.1", COMPOSE_PROFILES="tools")
+        status, said = self.config(read("docker/compose.yml"), RKV_ADDRESS="192.0.2.1",
+                                   COMPOSE_PROFILES="tools,group")
         self.assertEqual(status, 0, said)
         return yaml.safe_load(said)["services"]
 
     def test_every_service_has_what_rdma_takes_and_no_more(self):
         services = self.services()
-        self.assertEqual(set(services), {"server1", "server2", "server3", "loader", "bench"})
+        self.assertEqual(set(services), {*SERVERS, "loader", "bench", "etcd", *REPLICAS, "group-loader", "group-bench"})
         for name, service in services.items():
             with self.subTest(name):
                 self.assertNotIn("privileged", service)
                 self.assertEqual(service["network_mode"], "host")
+                self.assertEqual(service["cap_drop"], ["ALL"])
+                self.assertTrue(service["read_only"])
+                if name == "etcd":  # which knows no RDMA
+                    self.assertFalse({"devices", "cap_add", "ulimits"} & set(service))
+                    continue
                 self.assertEqual(service["devices"], ["/dev/infiniband:/dev/infiniband"])
                 self.assertEqual(service["cap_add"], ["IPC_LOCK"])
-                self.assertEqual(service["cap_drop"], ["ALL"])
                 self.assertEqual(service["ulimits"], {"memlock": -1})
                 self.assertEqual(service["environment"]["KVCLIENT_TRANSPORT"], "verbs")
 
     def test_each_image_is_built_once(self):
         services = self.services()
         built = {name: service["build"]["target"] for name, service in services.items() if "build" in service}
-        self.assertEqual(built, {"server1": "server", "loader": "client", "bench": "bench"})
+        self.assertEqual(built, {"server1": "server", "loader": "client", "bench": "bench", "etcd": "etcd"})
+        of_others = {"group-loader": "client", "group-bench": "bench"}
         for name, service in services.items():
-            target = built.get(name, "server")
+            target = built.get(name) or of_others.get(name, "server")
             self.assertEqual(service["image"], f"rkv-{target}")
+
+    def test_only_the_three_servers_start_by_themselves(self):
+        services = self.services()
+        self.assertEqual({name for name, service in services.items() if not service.get("profiles")}, set(SERVERS))
 
     def test_servers_have_time_to_end_and_logs_have_an_end(self):
         services = self.services()
-        for name in "server1", "server2", "server3":
+        for name in *SERVERS, *REPLICAS:
             self.assertIn(services[name]["stop_grace_period"], ("5m", "5m0s"))
+        for name in *SERVERS, *REPLICAS, "etcd":
             self.assertEqual(services[name]["logging"],
                              {"driver": "json-file", "options": {"max-file": "3", "max-size": "10m"}})
         by_hand = re.search(r"^    docker run (?:.*\\\n)*.*rkv-server$", read("docker/README.md"), re.MULTILINE)[0]
@@ -225,7 +245,7 @@ class ComposeFile(unittest.TestCase):
 
     def test_servers_have_ports_and_volumes_of_their_own(self):
         services = self.services()
-        servers = [services[f"server{i}"] for i in (1, 2, 3)]
+        servers = [services[name] for name in SERVERS]
         listening = [server["environment"]["KVSERVER_LISTEN"] for server in servers]
         self.assertEqual(listening, ["192.0.2.1:7471", "192.0.2.1:7472", "192.0.2.1:7473"])
         pages = {server["environment"]["KVSERVER_METRICS"] for server in servers}
@@ -233,6 +253,33 @@ class ComposeFile(unittest.TestCase):
         for tool in "loader", "bench":
             self.assertEqual(services[tool]["environment"]["KVCLIENT_SERVERS"], ",".join(listening))
         self.assertEqual(len({server["volumes"][0].split(":")[0] for server in servers}), 3)
+
+    def test_replicas_form_one_group_and_its_clients_name_them(self):
+        services = self.services()
+        environments = [services[name]["environment"] for name in REPLICAS]
+        listening = [environment["KVSERVER_LISTEN"] for environment in environments]
+        # Replicas use the port above, so that is free.
+        self.assertEqual(listening, ["192.0.2.1:7481", "192.0.2.1:7483", "192.0.2.1:7485"])
+        self.assertEqual([environment["KVSERVER_METRICS"] for environment in environments],
+                         ["127.0.0.1:9481", "127.0.0.1:9483", "127.0.0.1:9485"])
+        self.assertEqual([environment["KVSERVER_NAME"] for environment in environments], list(REPLICAS))
+        for tool in "group-loader", "group-bench":
+            self.assertEqual(services[tool]["environment"]["KVCLIENT_SERVER"], ",".join(listening))
+            self.assertNotIn("KVCLIENT_SERVERS", services[tool]["environment"])  # it would outrank that
+        self.assertEqual(len({services[name]["volumes"][0].split(":")[0] for name in REPLICAS}), 3)
+
+    def test_replicas_and_the_script_find_the_groups_configuration_in_etcd(self):
+        services = self.services()
+        etcd = services["etcd"]["environment"]
+        environments = [services[name]["environment"] for name in REPLICAS]
+        self.assertEqual({environment["KVSERVER_ETCD"] for environment in environments}, {"127.0.0.1:2379"})
+        self.assertEqual({etcd["ETCDCTL_ENDPOINTS"]}, {"127.0.0.1:2379"})
+        for name, value in etcd.items():
+            if "URLS" in name:  # nobody on the network may depose primaries
+                self.assertTrue(value.startswith("http://127.0.0.1:"), f"{name}: {value}")
+        (group,) = {environment["KVSERVER_GROUP"] for environment in environments}
+        key = re.search(r'key_\("(.*)" \+ std::string\(group\) \+ "(.*)"\)', read("server/group/etcd_configuration_store.cc"))
+        self.assertIn(f'CONFIGURATION = "{key[1]}{group}{key[2]}"', read("docker/replicated.py"))
 
     def test_says_that_an_address_is_wanted(self):
         status, said = self.config(read("docker/compose.yml"))

@@ -25,7 +25,7 @@ docker_packages=(docker.io containerd runc tini libdevmapper1.02.1 docker-compos
 
 # The packages that the Dockerfile's stages from `runtime` on install, one a line.
 image_packages() {
-  python3 "$here/dockerfile.py" packages runtime client bench server <"$root/docker/Dockerfile"
+  python3 "$here/dockerfile.py" packages runtime client bench server etcd <"$root/docker/Dockerfile"
 }
 
 make_tree() {
