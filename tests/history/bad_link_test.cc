@@ -16,9 +16,8 @@
 #include <string>
 #include <thread>
 
-#include "common/random.h"
 #include "tests/history/crowd.h"
-#include "tests/history/judge.h"
+#include "tests/history/crowd_judge.h"
 #include "tests/history/netem.h"
 #include "tests/history/other_server.h"
 
@@ -28,14 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-// client/README.md: for so long a client waits for an adapter to return what was posted.
-constexpr Nanos kMargin = 2'200 * kNanosPerMs;
 constexpr milliseconds kBackWithin{5000};
-
-std::uint64_t seed() {
-  const char* const given = std::getenv("RKV_HISTORY_SEED");
-  return given == nullptr ? random_from_kernel() % 1'000'000 : std::strtoull(given, nullptr, 10);
-}
 
 bool is_short() {
   return std::getenv("RKV_BAD_LINK_SHORT") != nullptr;
@@ -47,10 +39,6 @@ milliseconds lasting(milliseconds whole, milliseconds in_short) {
 
 // Packets that came twice, or too early, as the adapter of a machine has counted them.
 const std::string kCounters = "/sys/class/infiniband/rxe0/ports/1/hw_counters/";
-
-double seconds(Nanos time) {
-  return static_cast<double>(time) / 1e9;
-}
 
 class BadLink : public ::testing::Test {
  protected:
@@ -65,8 +53,7 @@ class BadLink : public ::testing::Test {
   }
 
   void SetUp() override {
-    const std::uint64_t chosen = seed();
-    fmt::print("repeat with RKV_HISTORY_SEED={}\n", chosen);
+    const std::uint64_t chosen = crowd_seed();
     name_ = ::testing::UnitTest::GetInstance()->current_test_info()->name();
     crowd_ = std::make_unique<Crowd>(clock_, server_->address(), name_ + "-", chosen);
     ASSERT_TRUE(crowd_->time_until(1, 60s)) << "the clients do not get to work";
@@ -102,22 +89,11 @@ class BadLink : public ::testing::Test {
     const auto back = crowd_->time_until(before_ / 2, kBackWithin);
     EXPECT_TRUE(back) << "not half of " << before_ << " answers a second after "
                       << kBackWithin.count() << " ms";
-    if (back) fmt::print("back after {:.1f} s\n", seconds(*back));
+    if (back) fmt::print("back after {:.1f} s\n", static_cast<double>(*back) / 1e9);
   }
 
   CrowdReport judge_crowd(bool is_server_there = true) {
-    const CrowdReport report = crowd_->stop(is_server_there);
-    fmt::print(
-        "{} operations, {} unanswered, {} synced, {} reconnects; the latest {:.2f} s after its "
-        "deadline: {}; longest stall {:.2f} s\n",
-        report.history.size(), report.unanswered, report.synced, report.reconnects,
-        seconds(report.lateness.worst()), report.lateness.what(), seconds(report.longest_stall));
-    EXPECT_EQ(judge(report.history, report.limits, name_), "");
-    for (const std::string& sentence : report.wrong)
-      ADD_FAILURE() << sentence;
-    EXPECT_LE(report.lateness.worst(), kMargin + report.longest_stall) << report.lateness.what();
-    EXPECT_GT(report.synced, 0U);
-    return report;
+    return rkv::history::judge_crowd(*crowd_, name_, is_server_there);
   }
 
   static std::unique_ptr<OtherHost> host_;

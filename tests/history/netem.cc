@@ -30,14 +30,34 @@ Netem::Packets parse(const std::string& statistics) {
 
 }  // namespace
 
-void Netem::disturb(const std::string& how) {
-  const std::string command = "tc qdisc replace dev eth0 root netem " + how;
+void Netem::run_on_both(const std::string& command) {
   host_.run(command);
   run_here(command);
 }
 
+void Netem::disturb(const std::string& how) {
+  run_on_both("tc qdisc replace dev eth0 root netem " + how);
+}
+
+void Netem::cut_ports(const std::vector<int>& ports) {
+  // All takes the first of two bands, but for what the filters send to the second.
+  std::string command =
+      "tc qdisc replace dev eth0 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 "
+      "0"
+      " && tc qdisc add dev eth0 parent 1:2 netem loss 100%";
+  for (const int port : ports) {
+    for (const char* const end : {"sport", "dport"}) {
+      command += fmt::format(
+          " && tc filter add dev eth0 parent 1: protocol ip u32 match ip {} {} 0xffff flowid 1:2",
+          end, port);
+    }
+  }
+  run_on_both(command);
+}
+
 void Netem::restore() {
-  const std::string command = "tc -s qdisc show dev eth0 root && tc qdisc del dev eth0 root";
+  const std::string command =
+      "tc -s qdisc show dev eth0 | sed -n '/netem/,$p' && tc qdisc del dev eth0 root";
   const Packets here = parse(run_here(command));
   const Packets there = parse(host_.run(command));
   packets_ = {.sent = here.sent + there.sent, .dropped = here.dropped + there.dropped};

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tests/history/other_host.h"
 
@@ -25,10 +26,14 @@ class Netem {
   // Whether the disturbance holds no packet back at the moment, on either end.
   bool is_empty() const;
   void cut() { disturb("loss 100%"); }
+  // Nothing passes that comes from or goes to one of these ports, of UDP or TCP.
+  void cut_ports(const std::vector<int>& ports);
   // What has passed through the disturbance that was restored last.
   const Packets& packets() const { return packets_; }
 
  private:
+  void run_on_both(const std::string& command);
+
   OtherHost& host_;
   Packets packets_;
 };

@@ -5,8 +5,11 @@
 
 namespace rkv::history {
 
-OtherServer::OtherServer(OtherHost& host)
-    : host_(host), address_(OtherHost::address() + ":20001"), directory_(host.run("mktemp -d")) {
+OtherServer::OtherServer(OtherHost& host, std::string arguments)
+    : host_(host),
+      arguments_(std::move(arguments)),
+      address_(OtherHost::address() + ":20001"),
+      directory_(host.run("mktemp -d")) {
   directory_.erase(directory_.find('\n'));
   start();
 }
@@ -16,8 +19,8 @@ void OtherServer::start() {
       std::vector<std::string>{
           "/run/softroce/node2", "sh", "-c",
           fmt::format(
-              "echo process $$.; exec {} --no-auth --listen {} --memory 64MiB --data-dir {}",
-              RKV_KVSERVER, address_, directory_)},
+              "echo process $$.; exec {} --no-auth --listen {} --memory 64MiB --data-dir {} {}",
+              RKV_KVSERVER, address_, directory_, arguments_)},
       std::vector<std::string>{"KVSERVER_CHECK_MEMORY=on"});
   ASSERT_TRUE(process_->wait_for_output("kvserver ready", 240)) << process_->output();
   const std::string output = process_->output();

@@ -14,7 +14,8 @@ namespace rkv::history {
 
 class OtherServer {
  public:
-  explicit OtherServer(OtherHost& host);
+  // `arguments`: added to those of kvserver.
+  explicit OtherServer(OtherHost& host, std::string arguments = "");
 
   const std::string& address() const { return address_; }
   // Returns when it is ready; after a kill with the same data.
@@ -23,6 +24,8 @@ class OtherServer {
   void kill();
   void suspend();
   void go_on();
+  // What it has said since the last start().
+  testing_support::Process& process() { return *process_; }
   // EXPECTs a clean end and memory that is well.
   void stop_and_check();
 
@@ -30,6 +33,7 @@ class OtherServer {
   void signal(const std::string& name);
 
   OtherHost& host_;
+  const std::string arguments_;
   std::string address_;
   std::string directory_;
   std::string pid_;

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::size_t kMany = 8;  // keys per multi_get or multi_put
 
-// True if the run's disturbances explain the error: a server that is away or suspended, and short
-// deadlines.
-bool is_explained(Code code) {
+// True if the run's disturbances explain the error: a server that is away or suspended, a group
+// without a primary, and short deadlines.
+bool is_explained(Code code, bool is_group) {
   switch (code) {
     case Code::kNotFound:
     case Code::kConflict:
@@ -29,6 +29,8 @@ bool is_explained(Code code) {
     case Code::kTimeout:
     case Code::kUnreachable:
       return true;
+    case Code::kNotPrimary:
+      return is_group;
     default:
       return false;
   }
@@ -204,7 +206,8 @@ void Worker::operate() {
 // ------------------------------------------------------------------------------- operations
 
 void Worker::note(const Error& error) {
-  if (!is_explained(error.code)) ++errors_[to_string(error)];
+  const bool is_group = shared_.address.find(',') != std::string::npos;
+  if (!is_explained(error.code, is_group)) ++errors_[to_string(error)];
 }
 
 void Worker::note_end(std::size_t op) {

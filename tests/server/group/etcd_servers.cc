@@ -1,5 +1,6 @@
 #include "tests/server/group/etcd_servers.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -26,14 +27,14 @@ struct KeptPort {
   int number = 0;
 };
 
-KeptPort keep_free_port() {
+KeptPort keep_free_port(const std::string& of) {
   KeptPort port{.socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   const int yes = 1;
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
-  RKV_CHECK(::setsockopt(port.socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+  RKV_CHECK(::inet_pton(AF_INET, of.c_str(), &address.sin_addr) == 1 &&
+                ::setsockopt(port.socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
                 ::bind(port.socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
                 ::getsockname(port.socket, reinterpret_cast<sockaddr*>(&address), &length) == 0,
             "no free port");
@@ -43,13 +44,14 @@ KeptPort keep_free_port() {
 
 }  // namespace
 
-EtcdServers::EtcdServers(std::size_t count) : servers_(count) {
+EtcdServers::EtcdServers(std::size_t count, std::string address)
+    : address_(std::move(address)), servers_(count) {
   std::string name = std::filesystem::temp_directory_path() / "rkv-etcd-XXXXXX";
   RKV_CHECK(::mkdtemp(name.data()) != nullptr, "no folder for etcd's data");
   folder_ = name;
   for (One& server : servers_) {
-    const KeptPort client = keep_free_port();
-    const KeptPort peer = keep_free_port();
+    const KeptPort client = keep_free_port(address_);
+    const KeptPort peer = keep_free_port(address_);
     server.client_port = client.number;
     server.peer_port = peer.number;
     kept_ports_.insert(kept_ports_.end(), {client.socket, peer.socket});
@@ -71,7 +73,7 @@ EtcdServers::~EtcdServers() {
 std::vector<std::string> EtcdServers::addresses() const {
   std::vector<std::string> all;
   for (const One& server : servers_)
-    all.push_back(fmt::format("127.0.0.1:{}", server.client_port));
+    all.push_back(fmt::format("{}:{}", address_, server.client_port));
   return all;
 }
 
@@ -80,9 +82,9 @@ void EtcdServers::start(std::size_t number) {
   std::string cluster;
   for (std::size_t i = 0; i < servers_.size(); ++i)
     cluster +=
-        fmt::format("{}n{}=http://127.0.0.1:{}", i == 0 ? "" : ",", i, servers_[i].peer_port);
-  const std::string client = fmt::format("http://127.0.0.1:{}", server.client_port);
-  const std::string peer = fmt::format("http://127.0.0.1:{}", server.peer_port);
+        fmt::format("{}n{}=http://{}:{}", i == 0 ? "" : ",", i, address_, servers_[i].peer_port);
+  const std::string client = fmt::format("http://{}:{}", address_, server.client_port);
+  const std::string peer = fmt::format("http://{}:{}", address_, server.peer_port);
   const std::string command = fmt::format(
       "exec etcd --name n{0} --data-dir '{1}/n{0}' --listen-client-urls {2} "
       "--advertise-client-urls "
@@ -99,9 +101,9 @@ void EtcdServers::start(std::size_t number) {
 
 void EtcdServers::wait_for(std::size_t number) const {
   const std::string command = fmt::format(
-      "ETCDCTL_API=3 etcdctl --endpoints=127.0.0.1:{} --command-timeout=1s endpoint health "
+      "ETCDCTL_API=3 etcdctl --endpoints={}:{} --command-timeout=1s endpoint health "
       ">/dev/null 2>&1",
-      servers_[number].client_port);
+      address_, servers_[number].client_port);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (std::system(command.c_str()) != 0) {
     if (std::chrono::steady_clock::now() >= end) {

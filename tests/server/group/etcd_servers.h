@@ -1,5 +1,5 @@
 // EtcdServers: etcd processes on free ports of this host, for tests. Their data is in a new folder,
-// which is removed at the end.
+// which is removed at the end. Their clients are on this host too, unless it is given an address.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +14,8 @@ namespace rkv::server {
 class EtcdServers {
  public:
   // Starts `count` servers of one cluster and waits until all of them answer. Aborts if they do
-  // not.
-  explicit EtcdServers(std::size_t count);
+  // not. `address`: an IPv4 address of this host.
+  explicit EtcdServers(std::size_t count, std::string address = "127.0.0.1");
   ~EtcdServers();  // kills what runs
   EtcdServers(const EtcdServers&) = delete;
   EtcdServers& operator=(const EtcdServers&) = delete;
@@ -38,6 +38,7 @@ class EtcdServers {
     pid_t process = -1;
   };
 
+  const std::string address_;
   std::filesystem::path folder_;
   std::vector<One> servers_;
   std::vector<int> kept_ports_;  // sockets
