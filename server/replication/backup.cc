@@ -59,6 +59,12 @@ bool Backup::receive(const Entries& entries, Nanos now) {
   return true;
 }
 
+bool Backup::receive(const HandOver& hand_over) {
+  if (hand_over.term != term_ || number_ == 0) return false;
+  told_ = hand_over.term;
+  return true;
+}
+
 std::optional<Answer> Backup::answer(Nanos now) {
   if (!has_news_ || number_ == 0) return std::nullopt;
   has_news_ = false;

@@ -29,6 +29,8 @@ class Backup {
   Hello hello();
   // False: the primary is not obeyed, or its log does not fit. The connection must end.
   bool receive(const Entries& entries, Nanos now);
+  // The primary has given up its lease. False: as above.
+  bool receive(const HandOver& hand_over);
   // What to answer, if there is anything new since the last answer.
   std::optional<Answer> answer(Nanos now);
   // What this replica's own disk has.
@@ -42,6 +44,8 @@ class Backup {
   std::uint64_t wal() const { return wal_; }
   std::uint64_t sync() const { return sync_; }
   Nanos heard_at() const { return heard_at_; }
+  // Whether the primary of this term has handed over to this replica.
+  bool is_told(std::uint32_t term) const { return told_ != 0 && told_ == term; }
   Nanos acts_not_before() const { return answered_at_ + times_.wait_of_backup(); }
 
  private:
@@ -53,6 +57,7 @@ class Backup {
   const ReplicationTimes times_;
   std::uint32_t term_ = 0;
   std::uint64_t number_ = 0;  // of the newest message of this connection
+  std::uint32_t told_ = 0;    // the term of the primary that has handed over to this replica
   Marks marks_;
   std::uint64_t unix_ms_ = 0;
   std::uint64_t wal_ = 0;

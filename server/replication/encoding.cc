@@ -19,6 +19,7 @@ constexpr std::size_t kTermBytes = 12;
 constexpr std::size_t kEntriesBytes = 96;
 constexpr std::size_t kEntriesZeros = 8;
 constexpr std::size_t kAnswerBytes = 48;
+constexpr std::size_t kHandOverBytes = 8;
 constexpr std::size_t kMaxNameBytes = 64;
 constexpr std::size_t kMaxAddressBytes = 300;
 
@@ -38,6 +39,7 @@ enum Kind : std::uint16_t {
   kCopyPiece = 8,
   kCopyEnd = 9,
   kCopyNeeded = 10,
+  kHandOver = 11,
 };
 
 class Writer {
@@ -199,6 +201,13 @@ Result<ReplicationMessage> decode_answer(Reader reader) {
   return answer;
 }
 
+Result<ReplicationMessage> decode_hand_over(Reader reader) {
+  const HandOver hand_over{.term = reader.number<std::uint32_t>()};
+  reader.zeros(4);
+  if (!reader.is_over() || hand_over.term == 0) return wrong();
+  return hand_over;
+}
+
 Result<ReplicationMessage> decode_copy_request(Reader reader) {
   CopyRequest request;
   request.group = reader.number<std::uint64_t>();
@@ -307,6 +316,13 @@ std::vector<std::byte> encode(const Answer& answer) {
   return writer.finish();
 }
 
+std::vector<std::byte> encode(const HandOver& hand_over) {
+  Writer writer(kHandOver, kHandOverBytes);
+  writer.number(hand_over.term);
+  writer.zeros(4);
+  return writer.finish();
+}
+
 std::vector<std::byte> encode(const CopyRequest& request) {
   const auto& [name, address, epoch] = request.replica;
   RKV_CHECK(are_lengths(name.size(), address.size()),
@@ -377,6 +393,8 @@ Result<std::size_t> replication_message_bytes(Bytes head) {
         return kReplicationHeadBytes + kAnswerBytes;
       case kCopyRequest:
         return kReplicationHeadBytes + kCopyRequestBytes + kMaxNameBytes + kMaxAddressBytes;
+      case kHandOver:
+        return kReplicationHeadBytes + kHandOverBytes;
       case kCopyNeeded:
       case kCopyWait:
         return kReplicationHeadBytes;
@@ -409,6 +427,8 @@ Result<ReplicationMessage> decode_replication(Bytes message) {
       return decode_hello(reader);
     case kEntries:
       return decode_entries(reader);
+    case kHandOver:
+      return decode_hand_over(reader);
     case kCopyRequest:
       return decode_copy_request(reader);
     case kCopyNeeded:

@@ -9,6 +9,7 @@
 //     (version 0: no block) | marks: replicated 8, wal 8, sync 8 | unix_ms 8 | wanted: wal
 //     8, sync 8 | zero 8
 //   Answer 48: number 8 | last: term 4, zero 4, version 8 | wal 8 | sync 8 | unix_ms 8
+//   HandOver 8: term 4 | zero 4
 //   CopyRequest 24, then the name and the address:
 //     group 8 | epoch 8 | term 4 | length of name 2, of address 2
 //   CopyNeeded 0
@@ -47,7 +48,7 @@ inline constexpr std::size_t kMaxPieceBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxFileNameBytes = 64;
 
 using ReplicationMessage = std::variant<Hello, Entries, Answer, CopyNeeded, CopyRequest, CopyWait,
-                                        CopyBegin, CopyFile, CopyPiece, CopyEnd>;
+                                        CopyBegin, CopyFile, CopyPiece, CopyEnd, HandOver>;
 
 // REQUIRES: names and addresses as GroupConfiguration has them, blocks of at most kMaxBlockBytes;
 // pieces and names of files within their limits.
@@ -55,6 +56,7 @@ using ReplicationMessage = std::variant<Hello, Entries, Answer, CopyNeeded, Copy
 std::vector<std::byte> encode(const Hello& hello);
 std::vector<std::byte> encode(const Entries& entries);
 std::vector<std::byte> encode(const Answer& answer);
+std::vector<std::byte> encode(const HandOver& hand_over);
 std::vector<std::byte> encode(const CopyNeeded& needed);
 std::vector<std::byte> encode(const CopyRequest& request);
 std::vector<std::byte> encode(const CopyWait& wait);

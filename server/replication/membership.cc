@@ -93,10 +93,14 @@ void Membership::lead(const GroupConfiguration& configuration, Nanos now) {
   if (primary_ != nullptr) return primary_->configuration_is(configuration, now);
   // It was in sync before, or is the only one: then nobody holds a promise of this process.
   const bool is_alone = configuration.number == 1 || backup_->term() == 0;
+  // Nobody was the primary in between: the change compared the configuration of that term.
+  const bool is_told = backup_->is_told(known_term_);
   backup_->obey(configuration.term);
   role_ = Role::kLeading;
   acts_from_ =
-      is_alone ? now : std::max(backup_->acts_not_before(), joined_at_ + times_.wait_of_backup());
+      is_alone || is_told
+          ? now
+          : std::max(backup_->acts_not_before(), joined_at_ + times_.wait_of_backup());
   primary_ =
       std::make_unique<Primary>(log_, replica_, configuration, backup_->unix_ms(), times_, now);
   primary_->on_disk(backup_->wal(), backup_->sync());
@@ -122,6 +126,11 @@ std::optional<GroupConfiguration> Membership::next_configuration(Nanos now) {
     return std::nullopt;
   }
   if (!configuration_) return value_of(founded(new_group_, replica_, least_term()));
+  if (primary_ != nullptr && primary_->has_handed_over() &&
+      now - primary_->handed_over_at() > times_.undecided) {
+    end("the replica that was to be the next primary has not become it");
+    return std::nullopt;
+  }
   if (primary_ != nullptr) return primary_->begin_change(now);
   return next_of_follower(now);
 }
@@ -139,7 +148,8 @@ std::optional<GroupConfiguration> Membership::next_of_follower(Nanos now) {
   }
   if (now < hesitates_until_) return std::nullopt;
   const Nanos quiet_since = std::max({backup_->heard_at(), known_at_, resumed_at_});
-  if (!configuration_->primary.empty() && now - quiet_since <= times_.failure) return std::nullopt;
+  const bool is_awaited = !configuration_->primary.empty() && now - quiet_since <= times_.failure;
+  if (is_awaited && !backup_->is_told(configuration_->term)) return std::nullopt;
   return value_of(taken_over(*configuration_, replica_, least_term()));
 }
 

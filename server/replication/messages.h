@@ -2,7 +2,8 @@
 // primary: it arrives whole, in order and once, or the connection ends.
 //
 //   backup:  Hello, then an Answer to what it has received
-//   primary: Entries again and again; without a block they are a heartbeat
+//   primary: Entries again and again; without a block they are a heartbeat. At last perhaps a
+//            HandOver
 //
 // And over another one, where a replica's log is too old for the primary's:
 //
@@ -62,6 +63,12 @@ struct Answer {
   std::uint64_t wal = 0;
   std::uint64_t sync = 0;
   std::uint64_t unix_ms = 0;
+};
+
+// The primary has given up its lease: no client believes it any more. The backup may take over, and
+// act at once.
+struct HandOver {
+  std::uint32_t term = 0;  // of the primary
 };
 
 // Answers a Hello: the primary's log does not lead to where the replica's ends. The replica needs a

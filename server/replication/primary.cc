@@ -81,6 +81,7 @@ bool Primary::needs_copy(std::uint64_t peer) const {
 
 // What cannot be changed for long is changed by somebody else, if heartbeats do not prevent it.
 bool Primary::is_silent(Nanos now) const {
+  if (has_handed_over()) return true;
   if (change_ && now - change_since_ > times_.undecided) return true;
   return is_disk_stuck_ && configuration_.in_sync_count() > 1;
 }
@@ -184,8 +185,35 @@ Nanos Primary::lease_until() const {
   return is_alone || is_unanswered ? since : since + times_.lease_of_primary();
 }
 
-bool Primary::covers(Nanos tick) const {
-  return lease_until() > tick + times_.window;
+bool Primary::covers(Nanos tick) {
+  const bool covers = has_ticks_ && lease_until() > tick + times_.window;
+  if (covers) last_tick_ = std::max(last_tick_, tick);
+  return covers;
+}
+
+std::optional<Primary::Successor> Primary::successor(std::string_view name, Nanos now) const {
+  std::optional<Successor> best;
+  LogPosition longest;
+  for (const auto& [peer, connection] : connections_) {
+    const Replica& replica = connection.replica;
+    if (!configuration_.has_in_sync(replica) || connection.needs_copy) continue;
+    if (!name.empty() && replica.name != name) continue;
+    const Process& process = processes_.at(replica.epoch);
+    if (!process.has_answered || has_failed(process, now)) continue;
+    if (best && process.last <= longest) continue;
+    longest = process.last;
+    best = {.peer = peer, .replica = replica, .has_all = process.last == log_.last()};
+  }
+  return best;
+}
+
+std::optional<HandOver> Primary::hand_over(std::uint64_t peer, Nanos now) {
+  const auto at = connections_.find(peer);
+  const bool may_tell = !has_ticks_ && now >= believed_until() && !change_ && !is_silent(now);
+  if (!may_tell || at == connections_.end() || !configuration_.has_in_sync(at->second.replica))
+    return std::nullopt;
+  handed_over_at_ = now;
+  return HandOver{.term = configuration_.term};
 }
 
 Primary::Other Primary::other(const Replica& replica, const Connection* connection) const {

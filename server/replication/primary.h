@@ -15,6 +15,9 @@
 //  PRIMARY-4  A joiner has what was inherited, what was answered at any level, and the time.
 //  PRIMARY-5  The group's time is one that all have answered; it never falls.
 //  PRIMARY-6  A primary that is silent removes nobody: who is not asked does not answer.
+//  PRIMARY-7  A primary that hands over covers no tick any more. It tells a backup only when its
+//      clock has passed the last tick by the window, so that no call is believed that begins later,
+//      and when it wants no change. From then on it is silent for the rest of its term.
 //
 // Thread safety: none.
 #pragma once
@@ -24,6 +27,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/replication/messages.h"
@@ -80,6 +84,7 @@ class Primary {
 
   const Marks& marks() const { return marks_; }
   std::uint64_t inherited() const { return inherited_; }
+  std::uint64_t last() const { return log_.last().version; }
   // 0: not all have answered a time yet.
   std::uint64_t unix_ms() const { return unix_ms_; }
   // All that was inherited is replicated, and a time is known: clients may be admitted once the
@@ -106,8 +111,29 @@ class Primary {
   };
   // Those in sync first.
   std::vector<Other> others() const;
-  // Whether a tick that was read from the clock as `tick` before this call may be shown.
-  bool covers(Nanos tick) const;
+  // Whether a tick that was read from the clock as `tick` before this call may be shown. If so, it
+  // is taken for shown.
+  bool covers(Nanos tick);
+
+  // ---- hand-over (succession.h has its course)
+
+  // No tick is covered until resume_ticks(), which has no effect once a backup was told.
+  void end_ticks() { has_ticks_ = false; }
+  void resume_ticks() { has_ticks_ = !has_handed_over(); }
+  // From this time on no call that begins is believed, if no tick is covered any more.
+  Nanos believed_until() const { return last_tick_ + times_.window; }
+  struct Successor {
+    std::uint64_t peer = 0;
+    Replica replica;
+    bool has_all = false;  // its log ends where this one does
+  };
+  // The backup of that name (empty: the one whose log is longest), if it is in sync, connected and
+  // well.
+  std::optional<Successor> successor(std::string_view name, Nanos now) const;
+  // What to tell this backup, which may act then. Nothing: not now (PRIMARY-7).
+  std::optional<HandOver> hand_over(std::uint64_t peer, Nanos now);
+  bool has_handed_over() const { return handed_over_at_ != 0; }
+  Nanos handed_over_at() const { return handed_over_at_; }
 
   // ---- the set of replicas in sync
 
@@ -166,6 +192,9 @@ class Primary {
   std::uint64_t own_sync_ = 0;
   bool is_disk_stuck_ = false;
   Nanos silent_at_ = std::numeric_limits<Nanos>::min() / 2;  // nobody was asked anything then
+  bool has_ticks_ = true;
+  Nanos last_tick_ = std::numeric_limits<Nanos>::min() / 2;
+  Nanos handed_over_at_ = 0;  // 0: nobody was told
   Wanted wanted_{};
   std::uint64_t rounds_ = 0;
   std::uint64_t proposed_first_;

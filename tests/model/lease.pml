@@ -30,7 +30,12 @@
  * accept SILENT: instead of the wait before acting: no answers since the transaction was sent, and a wait before it
  * accept BACK_BY_NEW_PROCESS: a backup that was removed comes back as another process alone; it need not notice removals
  * accept HAND_OVER: the primary hands over: no more ticks, and a backup acts when the last has run out
+ * accept HAND_OVER REFUSALS: and refusals
+ * accept HAND_OVER TOLD_BEHIND: a backup is told that is behind: what was answered it has
+ * accept HAND_OVER TOLD_ANYBODY: a backup is told that is not in sync: it cannot take over
  * accept-long BACKUPS=2 CHANGES=2: two backups
+ * accept-long HAND_OVER BACKUPS=2 CHANGES=1: two backups, of which one is told
+ * accept-long HAND_OVER WRITES=2: a hand-over with two writes
  * accept-long WRITES=2: two writes, three transactions
  * accept-long NEWEST_LINE WRITES=2: the same with the newest sequence
  * accept-long REFUSALS WRITES=2: the same with refusals
@@ -58,6 +63,7 @@
  * reject MISS_NO_MARK: a miss is answered before the mark has passed the removal
  * reject CLEARED_EARLY: the record of a removed key goes before the mark has passed the removal
  * reject HAND_OVER RELEASED_EARLY: a primary hands over while a tick still covers calls
+ * reject HAND_OVER TICKS_ON: a primary that has handed over ticks as long as its lease lasts
  * reject NEWEST_LINE NEWEST_LATE: the newest sequence is written after the removal is seen
  */
 #ifndef BACKUPS
@@ -103,10 +109,17 @@ bool ended;
 byte tx; /* P's transaction that is not over: the new set + 1 */
 byte adding;
 #ifdef HAND_OVER
-bool handing_over;
-#define GOES_ON (!ended && !handing_over)
+bool handing_over; /* P writes no tick */
+bool told[3];      /* the backup may act: P has given up its lease */
+#ifdef TICKS_ON
+#define TICKS (!ended)
 #else
-#define GOES_ON (!ended)
+#define TICKS (!ended && !handing_over)
+#endif
+#define TOLD(b) told[b]
+#else
+#define TICKS (!ended)
+#define TOLD(b) false
 #endif
 
 /* backups 1 and 2 */
@@ -187,7 +200,7 @@ inline wake_up() { d_step { !slept && lag -> slept = true } }
 
 inline begin(kind) {
   d_step {
-    GOES_ON && begun < WRITES && begun == published ->
+    !ended && begun < WRITES && begun == published ->
     begun++; removes[begun] = kind;
 #if defined(NEWEST_LINE) && !defined(NEWEST_LATE)
     newest = begun;
@@ -336,7 +349,7 @@ inline know(b) {
 #define MAY_ACT(b) true
 #else
 #define MAY_ASK(b) true
-#define MAY_ACT(b) (wait[b] == 0)
+#define MAY_ACT(b) (wait[b] == 0 || TOLD(b))
 #endif
 inline ask(b) {
   d_step {
@@ -356,7 +369,7 @@ inline write_in_term_2(b) { d_step { acts[b] && settled < TERM_2 -> settled = TE
 
 inline read_clock() {
   d_step {
-    GOES_ON && ticking == 0 ->
+    TICKS && ticking == 0 ->
 #ifdef T_AFTER_LOOK
     if :: BOTH(PROMISED_W) -> ticking = 1 :: else fi;
 #else
@@ -387,17 +400,27 @@ inline write_line() {
 }
 
 #ifdef HAND_OVER
-inline hand_over() { d_step { GOES_ON && primary == 0 -> handing_over = true } }
+inline hand_over() { d_step { TICKS && !handing_over && primary == 0 -> handing_over = true } }
+inline go_on() { d_step { handing_over && !told[1] && !told[2] -> handing_over = false } }
 #ifdef RELEASED_EARLY
 #define NO_TICK_COVERS true
 #else
 #define NO_TICK_COVERS (ticking == 0 && line == 0)
 #endif
-inline release(b) { /* P tells b, which has everything, to act at once */
+#ifdef TOLD_BEHIND
+#define HAS_ALL(b) true
+#else
+#define HAS_ALL(b) (mark == begun && has[b] == begun)
+#endif
+#ifdef TOLD_ANYBODY
+#define MAY_FOLLOW(b) true
+#else
+#define MAY_FOLLOW(b) (!behind && tx == 0 && (view & B(b)) && HAS_ALL(b))
+#endif
+inline tell(b) { /* P tells b to act at once */
   d_step {
-    handing_over && !ended && NO_TICK_COVERS && mark == begun && has[b] == begun && (view & B(b)) &&
-      wait[b] ->
-    wait[b] = 0
+    handing_over && !ended && NO_TICK_COVERS && MAY_FOLLOW(b) && !told[1] && !told[2] ->
+    told[b] = true
   }
 }
 #endif
@@ -476,7 +499,7 @@ inline give_up() { d_step { phase -> end_call() } }
 inline request() { d_step { phase == 1 -> phase = 6; covered = false } }
 inline read_t() {
   d_step {
-    phase >= 6 && GOES_ON && !covered &&
+    phase >= 6 && TICKS && !covered &&
 #if defined(REFUSAL_NO_T)
       true
 #elif defined(REFUSAL_BY_LEASE)
@@ -536,7 +559,7 @@ end:
   :: clear()
 #endif
 #ifdef HAND_OVER
-  :: hand_over() :: release(1)
+  :: hand_over() :: go_on() :: tell(1)
 #endif
 #ifdef JOIN_HEARD
   :: heard_of(1)
@@ -551,6 +574,9 @@ end:
   :: promise(2, 0) :: promise(2, 1) :: promise(2, 2) :: promise(2, 3) :: promise(2, 4)
   :: take(2) :: remove_(2) :: add(2) :: know(2) :: ask(2) :: commit(2) :: act(2)
   :: write_in_term_2(2)
+#ifdef HAND_OVER
+  :: tell(2)
+#endif
 #endif
   :: commit_p() :: learn()
   :: read_clock() :: compare_lease() :: write_line()

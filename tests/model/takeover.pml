@@ -19,6 +19,9 @@
  * accept WRITES=1: a take-over, and a change of the set
  * accept IN_SYNC=3 CHANGES=2 WRITES=1: the third replica joins
  * accept CHANGES=3 WRITES=1: two take-overs and a change
+ * accept HAND_OVER CHANGES=2 WRITES=1: a primary hands over
+ * accept-long HAND_OVER CHANGES=3 WRITES=1: two hand-overs or take-overs, and a change
+ * accept-long HAND_OVER CHANGES=2 WRITES=2: a hand-over with two writes
  * accept-long CHANGES=3 WRITES=2: the same with two writes
  * accept-long L=2 WRITES=1: a longer lease
  * reject ACT_AT_ONCE WRITES=1: the new primary does not wait until its promise is over
@@ -31,6 +34,9 @@
  * reject EXEMPT_LATE WRITES=1 IN_SYNC=1: a primary alone needs no lease until it knows that the transaction succeeded
  * reject JOIN_NO_WAIT WRITES=1 IN_SYNC=1: a joiner does not wait since it learnt that it is in sync
  * reject NO_CUT WRITES=2: a survivor keeps what the new primary does not have
+ * reject HAND_OVER RELEASED_EARLY WRITES=1: a primary hands over while a tick still covers calls
+ * reject HAND_OVER TICKS_ON WRITES=1: a primary that has handed over ticks as long as its lease lasts
+ * reject HAND_OVER TOLD_FOR_EVER WRITES=1: a backup does not wait although another primary came after the one that told it
  */
 #ifndef WRITES
 #define WRITES 2
@@ -77,6 +83,25 @@ bool knows[3];  /* that it is in sync */
 
 byte c_term = 1, c_primary, c_set = IN_SYNC, changes;
 byte tx[3]; /* a transaction that is not over: 8 + the new set, or 1: take-over */
+
+#ifdef HAND_OVER
+bool leaves[3]; /* a primary that hands over: it writes no tick */
+bool has_told[3];
+byte told[3]; /* the term of the primary that has told this backup to act */
+#ifdef TICKS_ON
+#define TICKS(p) true
+#else
+#define TICKS(p) (!leaves[p])
+#endif
+#ifdef TOLD_FOR_EVER
+#define TOLD(b) (told[b] > 0)
+#else
+#define TOLD(b) (told[b] > 0 && told[b] == c_term - 1)
+#endif
+#else
+#define TICKS(p) true
+#define TOLD(b) false
+#endif
 
 byte line[3]; /* t + W - now */
 bool line_covers[3]; /* it covers the beginning of the GET under way */
@@ -129,6 +154,9 @@ inline end_of_process(p) {
   answer[3*p] = 0; answer[3*p+1] = 0; answer[3*p+2] = 0;
   lease[3*p] = 0; lease[3*p+1] = 0; lease[3*p+2] = 0; line[p] = 0; line_covers[p] = false;
   SET_LEASE_VIEW(p);
+#ifdef HAND_OVER
+  leaves[p] = false;
+#endif
   if :: phase && at_ == p -> end_call() :: else fi
 }
 inline common_length(p, b) {
@@ -192,7 +220,7 @@ inline promise(p, b, d) {
 #define PROMISED(p, b) (b == p || !(LEASE_VIEW(p) & B(b)) || lease[3*p+b] >= W)
 inline tick(p) {
   d_step {
-    acting[p] && (line[p] < W || (phase && !line_covers[p])) && PROMISED(p, 0) && PROMISED(p, 1) &&
+    acting[p] && TICKS(p) && (line[p] < W || (phase && !line_covers[p])) && PROMISED(p, 0) && PROMISED(p, 1) &&
       PROMISED(p, 2) ->
     line[p] = W; line_covers[p] = (phase > 0)
   }
@@ -258,12 +286,31 @@ inline commit(r) {
 #endif
 inline act(b) {
   d_step {
-    !acting[b] && c_primary == b && c_term > term[b] && WAITED(b) ->
+    !acting[b] && c_primary == b && c_term > term[b] && (WAITED(b) || TOLD(b)) ->
     acting[b] = true; term[b] = c_term; view[b] = c_set; inherited[b] = LENGTH(log[b]);
     engine[b] = 0; wait[b] = 0;
     SET_LEASE_VIEW(b)
   }
 }
+
+/* ---- a hand-over ---- */
+
+#ifdef HAND_OVER
+inline hand_over(p) { d_step { acting[p] && !leaves[p] -> leaves[p] = true } }
+inline go_on(p) { d_step { leaves[p] && !has_told[p] -> leaves[p] = false } }
+#ifdef RELEASED_EARLY
+#define NO_TICK_COVERS(p) true
+#else
+#define NO_TICK_COVERS(p) (line[p] == 0)
+#endif
+inline tell(p, b) {
+  d_step {
+    leaves[p] && acting[p] && !has_told[p] && NO_TICK_COVERS(p) && !behind[p] && tx[p] == 0 &&
+      (view[p] & B(b)) && OBEYS(b, p) ->
+    has_told[p] = true; told[b] = term[p]
+  }
+}
+#endif
 
 /* ---- a GET ---- */
 
@@ -314,6 +361,9 @@ end:
   EACH(tick)
   DOWN(remove_) DOWN(add) :: learn(0) :: learn(1) :: know(1) :: know(2)
   :: candidate(1) :: candidate(2) EACH(commit) :: act(1) :: act(2)
+#ifdef HAND_OVER
+  :: hand_over(0) :: hand_over(1) :: go_on(0) :: go_on(1) DOWN(tell)
+#endif
   :: call() EACH(read_record) :: read_mark() :: read_line() :: answer_() :: give_up()
   od
 }

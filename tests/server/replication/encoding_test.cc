@@ -74,6 +74,11 @@ TEST(ReplicationEncoding, AnAnswerComesBack) {
   EXPECT_EQ(answer.unix_ms, 50U);
 }
 
+TEST(ReplicationEncoding, AHandOverComesBack) {
+  EXPECT_EQ(there_and_back(HandOver{.term = 4}).term, 4U);
+  EXPECT_FALSE(decode_replication(encode(HandOver{.term = 0})));
+}
+
 CopyRequest a_request() {
   return {.replica = {.name = "n1", .address = "h:7471", .epoch = 9}, .group = 7, .term = 4};
 }
@@ -107,7 +112,7 @@ TEST(ReplicationEncoding, MessagesOfACopyComeBack) {
 TEST(ReplicationEncoding, ADamagedMessageIsRefused) {
   for (std::vector<std::byte> message :
        {encode(a_hello()), encode(some_entries()), encode(Answer{.number = 1, .last = {}}),
-        encode(a_request()), encode(CopyWait{}), encode(CopyBegin{.files = 1, .bytes = 1}),
+        encode(a_request()), encode(HandOver{.term = 4}), encode(CopyWait{}), encode(CopyBegin{.files = 1, .bytes = 1}),
         encode(CopyFile{.name = "CURRENT", .bytes = 1}),
         encode(CopyPiece{.bytes = std::vector<std::byte>(20)}),
         encode(CopyEnd{.files = 1, .bytes = 1, .digest = 1})}) {
