@@ -2,6 +2,8 @@
 // how long it may believe the primary's memory (LAYOUT.md, "The group line").
 #pragma once
 
+#include <cstdint>
+
 #include "common/clock.h"
 
 namespace rkv {
@@ -10,5 +12,7 @@ namespace rkv {
 inline constexpr std::int64_t kClockDriftPercent = 1;
 // A tick covers GETs that began this long after it at most.
 inline constexpr Nanos kTrustWindow = 250 * kNanosPerMs;
+// In place of a tick: the server must not be believed, and never will be again.
+inline constexpr std::uint64_t kGivenUpTick = ~std::uint64_t{0};
 
 }  // namespace rkv

@@ -42,7 +42,6 @@ using rkv::server::ParsedOptions;
 using rkv::server::Server;
 using rkv::server::StopWatch;
 
-constexpr long kTickNanos = 100'000'000;
 // Less than the unit's stop timeout (install/kvserver.service.in).
 constexpr rkv::Nanos kLongestStop = 240 * rkv::kNanosPerSecond;
 // Twice what the database's threads use.
@@ -188,19 +187,22 @@ int serve(const Options& options, const std::vector<std::string>& arguments, boo
   // After the start: the manager's socket must not be opened before the lock file (lock_file.h).
   rkv::server::ServiceManager manager([](const char* name) { return std::getenv(name); }, clock);
   manager.ready();
+  bool leaves = false;  // a primary that hands over before it stops
   for (;;) {
-    const auto signal = signal_within(kTickNanos);
-    if (signal && *signal != SIGHUP) break;
-    if (signal) {
+    const auto signal = signal_within(server.tick_every());
+    const bool must_end = signal && *signal != SIGHUP;
+    if (must_end && (leaves || !server.begin_leaving())) break;
+    leaves = leaves || must_end;
+    if (signal && !must_end) {
       read_log_level_again(arguments);
       server.read_users_again();
     }
     server.tick();
-    if (server.ended()) break;
+    if (server.ended() || (leaves && !server.is_leaving())) break;
     manager.tick();
     rkv::server::summarise_log();
   }
-  const auto ended = server.ended();
+  const auto ended = leaves ? std::nullopt : server.ended();
   if (ended) rkv::log_warn(EventName("ended"), "{}", ended->failure.sentence);
   rkv::log_info(EventName("stopping"), "stopping");
   manager.stopping();

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -56,6 +57,9 @@ void warn_if_empty(const Users& users, const std::string& path) {
            "the users file {} has no users: nobody can connect until it has one and is read again",
            path);
 }
+
+// More than the steps of a hand-over may take together.
+constexpr Nanos kLongestLeave = 8 * kNanosPerSecond;
 
 std::string mebibytes(std::uint64_t bytes) {
   return fmt::format("{} MiB", (bytes + (1U << 20) - 1) >> 20);
@@ -617,7 +621,33 @@ void Server::replicate() {
            },
        .disk_hangs = [this] { return applier_->counts().hung_for(clock_.now()) != 0; },
        .show = [this](Nanos tick,
-                      Version replicated) { memory_->set_group_line(tick, replicated); }});
+                      Version replicated) { memory_->set_group_line(tick, replicated); },
+       .close = [this](const std::string& primary) { endpoints_->leave(primary); },
+       .is_quiet = [this] { return endpoints_->are_quiet(); }});
+}
+
+bool Server::begin_leaving() {
+  if (replicator_ == nullptr || !ready_ || ended_) return false;
+  std::promise<Status> begun;
+  replicator_->hand_over({}, [&begun](const Status& status) { begun.set_value(status); });
+  if (const Status status = begun.get_future().get(); !status) {
+    log_warn(EventName("not_handed_over"), "this primary ends without a hand-over: {}",
+             to_string(status.error()));
+    return false;
+  }
+  leaving_until_ = clock_.now() + kLongestLeave;
+  return true;
+}
+
+bool Server::is_leaving() const {
+  return leaving_until_ != 0 && clock_.now() < leaving_until_ &&
+         replicator_->state().is_handing_over;
+}
+
+// A replica's part in a change of the primary is a short one.
+Nanos Server::tick_every() const {
+  const bool may_change = replicator_ != nullptr && (!ready_ || leaving_until_ != 0);
+  return (may_change ? 10 : 100) * kNanosPerMs;
 }
 
 // Called once before the applier runs, then only on the applier's thread; in a group, the

@@ -7,7 +7,7 @@
 //     report(failure->sentence);
 //     return failure->exit_code;
 //   }
-//   while (no signal within 100 ms) {
+//   while (no signal within server.tick_every()) {
 //     server.tick();
 //     if (server.ended()) break;
 //   }
@@ -81,7 +81,9 @@ class Server {
   // until the replica follows.
   std::optional<Failure> start();
   bool ready() const { return ready_; }
-  // Call every 100 ms: advances the tick by which clients see that the server is alive. Blocks when
+  // How often tick() is to be called, in nanoseconds.
+  Nanos tick_every() const;
+  // Call it so often: advances the tick by which clients see that the server is alive. Blocks when
   // a replica is elected, until clients are admitted.
   void tick();
   // Why a replica has ended its part in the group; nullopt: it has not. Then call stop().
@@ -91,6 +93,11 @@ class Server {
     bool has_copy = false;         // of the primary's database, to be installed
   };
   const std::optional<Ended>& ended() const { return ended_; }
+  // The primary of a group begins to hand over to another replica: go on with tick() until it is
+  // not leaving any more, or has ended. False: there is nothing, or nobody, to hand over to. Blocks
+  // for milliseconds.
+  bool begin_leaving();
+  bool is_leaving() const;
   // Reads the users file again (SIGHUP). Ends the sessions of users that were removed or changed.
   // If the file is invalid, nothing changes and an error is logged. Call it after start().
   void read_users_again();
@@ -171,7 +178,8 @@ class Server {
   std::optional<Ended> ended_;
   bool ready_ = false;
   bool stopped_ = false;
-  Monitor monitor_;  // last: it reads the other members, so it is destroyed first
+  Nanos leaving_until_ = 0;  // 0: not leaving
+  Monitor monitor_;          // last: it reads the other members, so it is destroyed first
 };
 
 }  // namespace rkv::server

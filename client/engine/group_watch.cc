@@ -71,6 +71,7 @@ Status GroupWatch::believe(const Deadline& deadline) {
     if (!compare_clocks(end)) return give_up(deadline);
     if (!look(end)) return give_up(deadline);
     if (session_.trust.believes(began)) break;
+    if (session_.trust.has_given_up()) return give_up(deadline);
     const Nanos again = session_.clock.now() + pauses.next();
     if (again >= end.at()) return give_up(deadline);
     session_.link.sleep_until(again);

@@ -74,6 +74,7 @@ class Trust {
   // The group line, READ before `now`.
   void note_line(const GroupLine& line, const ClockReading& now) {
     replicated_ = std::max(replicated_, line.replicated);
+    has_given_up_ = line.tick == kGivenUpTick;
     const bool is_tick = line.tick != 0 && line.tick <= kMostTick;
     tick_ = is_tick ? std::max(tick_, static_cast<Nanos>(line.tick)) : 0;
     update(now);
@@ -85,6 +86,8 @@ class Trust {
   // Whether this version cannot be taken back by a fail-over, as far as known.
   bool is_replicated(Version version) const { return version <= replicated_; }
   Version replicated() const { return replicated_; }
+  // The server has said that it will not be believed any more.
+  bool has_given_up() const { return has_given_up_; }
   bool knows_clock() const { return knows_clock_; }
   bool wants_ping(const ClockReading& now) const {
     return !knows_clock_ || now.rate - pinged_at_ > kPingEvery;
@@ -135,6 +138,7 @@ class Trust {
   static constexpr Nanos kLongest = 3600 * kNanosPerSecond;
 
   bool in_group_ = false;
+  bool has_given_up_ = false;
   bool knows_clock_ = false;
   ClockReading asked_{};  // before the ping that difference_ is from
   Wide difference_ = 0;   // kWhole * d - kGrowth * c1

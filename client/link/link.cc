@@ -174,6 +174,7 @@ Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
 
 void Link::close() {
   alive_ = false;
+  leaves_ = false;
   pings_ = false;
   ping_answer_.reset();
   if (connection_ != nullptr) {
@@ -249,7 +250,7 @@ bool Link::to_event(const rdma::Completion& completion, Event& event) {
 }
 
 bool Link::receive(const rdma::Completion& completion, Event& event) {
-  const auto response = decode_response(completion.message);
+  auto response = decode_response(completion.message);
   const auto tag = response ? requests_.answered(*response) : std::nullopt;
   if (!tag) {
     release(completion.receive_buffer);
@@ -257,6 +258,7 @@ bool Link::receive(const rdma::Completion& completion, Event& event) {
     return false;
   }
   server_time_.note(response->server_us);
+  note_hand_over(*response);
   if (*tag == kBackgroundTag) {
     pings_ = false;
     if (response->code == 0) ping_answer_ = response->server_us;
@@ -268,6 +270,19 @@ bool Link::receive(const rdma::Completion& completion, Event& event) {
            .response = *response,
            .buffer = completion.receive_buffer};
   return true;
+}
+
+// LINK-4. What was answered is an event of this poll(), although the link is over then.
+void Link::note_hand_over(Response& response) {
+  if (static_cast<Code>(response.code) == Code::kNotPrimary) {
+    response.code = static_cast<std::uint8_t>(Code::kBusy);
+    response.retry_after_ms = 0;
+    if (!std::exchange(leaves_, true)) requests_.begin_none();
+  }
+  if (leaves_ && requests_.in_flight() == 0 && alive_) {
+    alive_ = false;
+    connection_->abort();
+  }
 }
 
 void Link::sleep_until(Nanos at) {

@@ -8,6 +8,9 @@
 //  LINK-2  Every received message is released exactly once, by Reply's destructor or by the caller
 //      of poll(). If its queue was destroyed before, it is not released at all.
 //  LINK-3  A link that saw any error stays dead: alive() is false until the next connect().
+//  LINK-4  A server that hands over to another one of its group refuses a request as such. The
+//  answer
+//      reads as "busy", no request is begun any more, and the link ends when all are answered.
 //
 // Thread safety: none; one thread at a time.
 #pragma once
@@ -212,6 +215,7 @@ class Link {
   bool is_landed(const rdma::Completion& completion) const;  // completion of one of our READs
   bool to_event(const rdma::Completion& completion, Event& event);
   bool receive(const rdma::Completion& completion, Event& event);
+  void note_hand_over(Response& response);
   Status send_when_possible(const Request& request, const Deadline& deadline);
 
   rdma::Transport* transport_;
@@ -227,7 +231,8 @@ class Link {
   bool drained_ = true;
   bool read_refused_ = false;
   bool made_room_ = false;
-  bool pings_ = false;  // a ping in the background is under way
+  bool leaves_ = false;  // the server hands over (LINK-4)
+  bool pings_ = false;   // a ping in the background is under way
   std::optional<std::uint64_t> ping_answer_;
   ConnectAccept accept_;
   ServerTime server_time_;

@@ -39,6 +39,8 @@ class Requests {
   void reset(const Limits& limits);
 
   std::size_t in_flight() const { return unanswered_; }
+  // No request is begun any more until reset().
+  void begin_none() { credits_ = 0; }
   bool has_credit() const { return unanswered_ < credits_; }
   std::size_t credits() const { return credits_; }
 

@@ -58,6 +58,11 @@ void Acceptor::refuse_as_backup(std::string primary) {
   primary_ = std::move(primary);
 }
 
+void Acceptor::close(std::string primary) {
+  refuse_as_backup(std::move(primary));
+  open_.store(false, std::memory_order_release);
+}
+
 void Acceptor::change_windows(const Windows& windows) {
   const MutexLock lock(windows_mutex_);
   admission_.root = windows.root;

@@ -2,8 +2,8 @@
 // picks a worker and sends the client the windows to READ, or refuses the request with the reason
 // as text.
 //
-// Thread safety: start, stop: the owner. admit, refuse_as_backup, change_windows, refused: any
-// thread. step: the acceptor's thread.
+// Thread safety: start, stop: the owner. admit, refuse_as_backup, close, change_windows, refused:
+// any thread. step: the acceptor's thread.
 #pragma once
 
 #include <array>
@@ -60,6 +60,9 @@ class Acceptor {
   void refuse_as_backup(std::string primary);
   // Opens the server to clients. Call it once.
   void admit(Admission admission);
+  // Closes the server to newcomers again, for good: they are refused as by a backup of this
+  // primary.
+  void close(std::string primary);
   // Replaces the windows for all later clients: reopening the network's device changed the keys.
   void change_windows(const Windows& windows);
   void stop();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/log.h"
@@ -232,6 +233,21 @@ void Endpoints::admit(const Acceptor::Admission& admission) {
     network.acceptor->admit(std::move(own));
     network.admitted = true;
   }
+}
+
+void Endpoints::leave(const std::string& primary) {
+  for (const Endpoint& network : endpoints_) {
+    network.acceptor->close(primary);
+    for (const auto& worker : network.workers)
+      worker->leave();
+  }
+}
+
+bool Endpoints::are_quiet() const {
+  return std::ranges::all_of(endpoints_, [](const Endpoint& network) {
+    return std::ranges::all_of(network.workers,
+                               [](const auto& worker) { return worker->is_quiet(); });
+  });
 }
 
 void Endpoints::stop() {

@@ -5,8 +5,8 @@
 // the next device the network serves again (rdma/transport/reopening/transport.h). The other
 // network is not affected.
 //
-// Thread safety: one owner; wake_workers, end_revoked, workers, refusals, endpoints: any thread
-// after create_workers().
+// Thread safety: one owner; wake_workers, end_revoked, workers, refusals, endpoints, are_quiet: any
+// thread after create_workers().
 #pragma once
 
 #include <atomic>
@@ -59,6 +59,11 @@ class Endpoints {
   void refuse_as_backup(const std::string& primary);
   // Starts the workers and admits clients. `admission` gives everything except workers and windows.
   void admit(const Acceptor::Admission& admission);
+  // Refuses all requests and newcomers from now on, as a backup of this primary. Does not block.
+  // Any thread. REQUIRES: admit() has returned.
+  void leave(const std::string& primary);
+  // Whether all requests that were begun before leave() are answered.
+  bool are_quiet() const;
   // Stops the acceptors, then the workers; blocks. From then on the processor changes cells, so
   // that their numbers can be read although a device is lost.
   void stop();

@@ -20,6 +20,7 @@
 #include "common/thread.h"
 #include "server/replica/backup_disk.h"
 #include "server/replica/configuration_agent.h"
+#include "server/replica/departure.h"
 #include "server/replica/entry_block.h"
 #include "server/replica/group_reporter.h"
 #include "server/replica/log_sender.h"
@@ -109,6 +110,7 @@ class Replicator::Impl {
   std::shared_ptr<const GroupStatus> status() const { return reporter_.latest(); }
   Result<Storage*> take_over();
   void serve(Serving serving);
+  void hand_over(const std::string& name, const std::function<void(const Status&)>& done);
   Status stop();
   void disk_moved() { wake(); }
   void request(Durability level, std::uint64_t sequence);
@@ -157,6 +159,8 @@ class Replicator::Impl {
   void look_at_own_disk();
   void make_rounds();
   void show_marks();
+  void depart();
+  void tell(std::uint64_t peer, const HandOver& message);
   void receive_copy();
   void send_copy(std::uint64_t peer, const CopyRequest& request);
   void shrink_log();
@@ -197,6 +201,7 @@ class Replicator::Impl {
   Nanos log_kept_until_ = 0;
   std::optional<Serving> serving_;
   std::unique_ptr<LogSender> sender_;
+  std::optional<Departure> departure_;
   std::atomic<std::uint64_t> wanted_wal_{0};
   std::atomic<std::uint64_t> wanted_sync_{0};
   std::uint64_t round_ = 0;  // under way; 0: none
@@ -453,6 +458,11 @@ void Replicator::Impl::received_from_primary(std::vector<std::byte> bytes) {
   const auto message = decode_replication(bytes);
   if (!message) return drop_primary(to_string(message.error()));
   if (std::holds_alternative<CopyNeeded>(*message)) return receive_copy();
+  if (const HandOver* const hand_over = std::get_if<HandOver>(&*message)) {
+    if (!membership_.backup().receive(*hand_over)) return drop_primary("it cannot hand over now");
+    log_info(EventName("told"), "{} hands over to this replica", field("primary", primary_name_));
+    return pump();
+  }
   const Entries* const entries = std::get_if<Entries>(&*message);
   if (entries == nullptr || (entries->block && !is_valid_block(*entries->block)))
     return drop_primary("it sent what a primary does not send");
@@ -585,6 +595,7 @@ void Replicator::Impl::lead(Cause cause) {
                 .sync = std::max(wanted_sync_.load(), primary.inherited())});
   look_at_own_disk();
   if (serving_) make_rounds();
+  if (departure_) depart();
   latest_unix_ms_.store(primary.unix_ms());
   // Clients that wait come first. But new entries raise no mark before they are answered.
   if (serving_) show_marks();
@@ -639,7 +650,7 @@ void Replicator::Impl::send_to_backups() {
 
 // REPL-3, REPL-4.
 void Replicator::Impl::show_marks() {
-  const Primary& primary = *membership_.primary();
+  Primary& primary = *membership_.primary();
   const Marks& marks = primary.marks();
   const bool has_risen = marks != shown_;
   if (has_risen) {
@@ -651,7 +662,7 @@ void Replicator::Impl::show_marks() {
     sender_->forget(marks.sync);
   }
   const Nanos tick = now();
-  const bool is_due = tick >= next_tick_;
+  const bool is_due = tick >= next_tick_ && tick_ != kGivenUp;
   if (is_due) {
     if (membership_.acts(tick) && primary.covers(tick)) tick_ = tick;
     next_tick_ = tick + options_.times.lease / 10;
@@ -700,6 +711,14 @@ void Replicator::Impl::serve(Serving serving) {
       });
   asio::post(io_, [this, serving = std::move(serving)]() mutable {
     serving_.emplace(std::move(serving));
+    departure_.emplace(Departure::Outside{
+        .close =
+            [this](const std::string& primary) {
+              serving_->close(primary);
+              serving_->show(kGivenUp, {shown_.replicated});
+            },
+        .is_quiet = [this] { return serving_->is_quiet(); },
+        .tell = [this](std::uint64_t peer, const HandOver& message) { tell(peer, message); }});
     sender_->start();
     {
       const MutexLock lock(mutex_);
@@ -707,6 +726,37 @@ void Replicator::Impl::serve(Serving serving) {
     }
     pump();
   });
+}
+
+// ---- hand-over
+
+void Replicator::Impl::hand_over(const std::string& name,
+                                 const std::function<void(const Status&)>& done) {
+  asio::post(io_, [this, name, done] {
+    Primary* const primary = membership_.primary();
+    if (stopping_ || primary == nullptr || !departure_ || !membership_.acts(now()))
+      return done(fail(Code::kNotPrimary, "this replica is not the primary"));
+    if (agent_.unanswered_for(now()) != 0)
+      return done(fail(Code::kUnreachable, "etcd does not answer: nobody can become the primary"));
+    const Status begun = departure_->begin(*primary, name, now());
+    if (begun) depart();
+    done(begun);
+  });
+}
+
+void Replicator::Impl::depart() {
+  departure_->step(*membership_.primary(), now());
+  if (departure_->is_closed()) tick_ = kGivenUp;
+  {
+    const MutexLock lock(mutex_);
+    state_.is_handing_over = departure_->is_under_way();
+  }
+  if (departure_->has_failed(now())) end("no replica was there to hand over to");
+}
+
+void Replicator::Impl::tell(std::uint64_t peer, const HandOver& message) {
+  if (const auto at = peers_.find(peer); at != peers_.end())
+    at->second.connection->send(encoded(message));
 }
 
 void Replicator::Impl::make_rounds() {
@@ -768,6 +818,9 @@ std::uint32_t Replicator::group() const {
 }
 void Replicator::serve(Serving serving) {
   impl_->serve(std::move(serving));
+}
+void Replicator::hand_over(std::string name, std::function<void(const Status&)> done) {
+  impl_->hand_over(name, done);
 }
 Status Replicator::stop() {
   return impl_->stop();

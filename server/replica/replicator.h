@@ -18,6 +18,7 @@
 //  REPL-3  The commit log's marks never pass Primary::marks().
 //  REPL-4  A tick is shown only if the lease was looked at after the clock was read for it, and
 //      covers it (cluster rule T_AFTER_LOOK, tests/model).
+//  REPL-5  When kGivenUp was shown, no tick is shown any more.
 //
 // Thread safety: any thread, except start, take_over, serve and stop: the owner.
 #pragma once
@@ -28,6 +29,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "common/trust_times.h"
 #include "rkv/durability.h"
 #include "rkv/result.h"
 #include "server/group/configuration_store.h"
@@ -67,7 +69,13 @@ class Replicator {
     std::function<bool()> disk_hangs;  // the log's disk: it does not answer
     // Shows clients up to when they may believe what they READ, and what is replicated.
     std::function<void(Nanos tick, Version replicated)> show;
+    // Clients are refused from now on, and directed to this address. Does not block.
+    std::function<void(const std::string& primary)> close;
+    // Whether all requests that were begun before are answered.
+    std::function<bool()> is_quiet;
   };
+  // The tick that is shown when clients must not believe this server any more, nor wait for it.
+  static constexpr Nanos kGivenUp = static_cast<Nanos>(kGivenUpTick);
   enum class Phase : std::uint8_t {
     kFollowing,  // a backup, or not known yet
     kElected,    // the primary: take_over() and serve() are due
@@ -82,6 +90,7 @@ class Replicator {
     bool may_start_again = true;
     // A copy of the primary's database was received: install_copy() is due before the next start.
     bool has_copy = false;
+    bool is_handing_over = false;
   };
   // kCorrupt: what the database notes about its group is damaged.
   static Result<std::unique_ptr<Replicator>> create(Options options, const Parts& parts);
@@ -105,6 +114,10 @@ class Replicator {
   std::uint32_t group() const;
   // REQUIRES: take_over() has succeeded. What `serving` refers to must outlive stop().
   void serve(Serving serving);
+  // Makes the replica of this name the primary (empty: any that is in sync). The hand-over begins
+  // if `done` is called without an error; then state().is_handing_over, until it has failed, or the
+  // phase is kEnded. Any thread; `done` is called on the replicator's thread.
+  void hand_over(std::string name, std::function<void(const Status&)> done);
   // Ends the threads and connections. Blocks for about a second at most, and until the disk of a
   // backup has what it was given. Call it before the applier of a primary is stopped.
   Status stop();

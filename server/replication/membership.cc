@@ -97,10 +97,9 @@ void Membership::lead(const GroupConfiguration& configuration, Nanos now) {
   const bool is_told = backup_->is_told(known_term_);
   backup_->obey(configuration.term);
   role_ = Role::kLeading;
-  acts_from_ =
-      is_alone || is_told
-          ? now
-          : std::max(backup_->acts_not_before(), joined_at_ + times_.wait_of_backup());
+  acts_from_ = is_alone || is_told
+                   ? now
+                   : std::max(backup_->acts_not_before(), joined_at_ + times_.wait_of_backup());
   primary_ =
       std::make_unique<Primary>(log_, replica_, configuration, backup_->unix_ms(), times_, now);
   primary_->on_disk(backup_->wal(), backup_->sync());

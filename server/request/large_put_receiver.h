@@ -59,6 +59,7 @@ class LargePutReceiver {
   bool has_room(const Session& session) const {
     return session.fetches < kPerSession && free_ != 0;
   }
+  bool is_idle() const { return free_ == all_.size(); }
   // Starts to fetch the value of a request that was taken at `taken`. The receive buffer stays in
   // use until the fetch has ended. False: the connection accepts no READ. The caller drops the
   // client then; drop_all() ends the fetch. REQUIRES: has_room().

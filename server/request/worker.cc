@@ -25,6 +25,9 @@ constexpr std::int64_t kAnswersMs = 5000;
 constexpr std::int64_t kArrivalMs = 1000;
 constexpr std::int64_t kGoodbyeMs = 3000;
 
+constexpr Error kLeaves{.code = Code::kNotPrimary,
+                        .text = "another replica of the group is to be the primary"};
+
 bool is_pack(Bytes message) {
   return !message.empty() &&
          static_cast<Opcode>(load_le<std::uint8_t>(message.data())) == Opcode::kPack;
@@ -100,6 +103,11 @@ void Worker::begin_stop() {
   queue_->wake();
 }
 
+void Worker::leave() {
+  leaving_.store(true, std::memory_order_release);
+  queue_->wake();
+}
+
 void Worker::stop() {
   begin_stop();
   if (thread_.joinable()) thread_.join();
@@ -170,7 +178,16 @@ std::size_t Worker::poll_once() {
     queue_->release(released_);
     released_.clear();
   }
+  if (leaving_.load(std::memory_order_acquire)) [[unlikely]]
+    note_quiet();
   return count + (packs_wait_ ? 1 : 0);
+}
+
+// A request that this turn has begun, because it did not see leave() yet, is one of these.
+void Worker::note_quiet() {
+  const bool waits = waiting_requests_.some_for_buffers() || waiting_requests_.some_for_loads();
+  const bool reads = !large_put_receiver_.is_idle() || long_.free() != long_.count();
+  quiet_.store(!waits && !reads && !pending_.delays_stop(), std::memory_order_release);
 }
 
 void Worker::on_completion(const rdma::Completion& completion) {
@@ -284,6 +301,12 @@ bool Worker::has_room_for(const ReceivedRequest& request) {
 
 // Releases the buffer of a request that is done.
 Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint32_t rounds) {
+  if (is_refused_on_leaving(request.message)) [[unlikely]] {
+    if (!has_room_for_small(request)) return Served::kNoRoom;
+    refuse(request, kLeaves);
+    release(request.buffer);
+    return Served::kDone;
+  }
   if (is_pack(request.message) && has_had_its_pack(*request.session)) {
     packs_wait_ = true;
     return Served::kNextTurn;
@@ -297,6 +320,14 @@ Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint3
   }
   if (served == Served::kDone) release(request.buffer);
   return served;
+}
+
+// A long names a request that is READ first, since the answer is to that one.
+bool Worker::is_refused_on_leaving(Bytes message) const {
+  if (!leaving_.load(std::memory_order_acquire)) [[likely]]
+    return false;
+  return message.size() >= kRequestHeaderBytes &&
+         static_cast<Opcode>(load_le<std::uint8_t>(message.data())) != Opcode::kLong;
 }
 
 // Answers a request that was not executed. REQUIRES: has_room_for_small().
@@ -592,7 +623,7 @@ void Worker::turn_while(Condition condition, std::int64_t at_most_ms) {
 
 void Worker::finish() {
   collect_mail();
-  taking_ = false;
+  taking_ = leaving_.load(std::memory_order_acquire);
   replies_.signal_all();
   waiting_requests_.drop(nullptr, [this](std::uint32_t buffer) { release(buffer); });
   turn_while([this] { return pending_.delays_stop(); }, kAnswersMs);

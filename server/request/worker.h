@@ -25,6 +25,9 @@
 //      for a backup, for a page of a scan, for a round of the replicator, and for the sweep that
 //      starts a flush or a backup: each is done before waiting_ is cleared.
 //      Likewise a load is done before waiting_ is cleared (SERVE-7).
+//  SERVE-11 After leave() no request is begun. Each is refused with a code that says so, also
+//  during
+//      a stop, until its connection ends.
 // The others of the room are SERVE-4 and SERVE-8 (reply_sender.h), SERVE-6 and SERVE-10
 // (pending_replies.h), SERVE-7 (waiting_requests.h) and SERVE-9 (stats_ration.h).
 //
@@ -36,7 +39,7 @@
 //
 // Thread safety:
 //  - acceptors: queue (to accept on), sessions (session_table.h)
-//  - any thread: wake_for_answers, counters, timings, reported_reads
+//  - any thread: wake_for_answers, leave, is_quiet, counters, timings, reported_reads
 //  - owner: start, begin_stop, stop
 //  - worker's thread: poll_once
 #pragma once
@@ -120,6 +123,12 @@ class Worker {
   rdma::ConnectionOptions connection_options(Role role) const;
   const MessageBuffers& room() const { return room_; }
 
+  // From now on requests are refused: another replica of the group is to be the primary. Any
+  // thread.
+  void leave();
+  // After leave(): whether all requests that were begun before are answered. Any thread.
+  bool is_quiet() const { return quiet_.load(std::memory_order_acquire); }
+
   // Wakes the worker if answers wait (SERVE-5). Call it after something that they await.
   void wake_for_answers();
   const WorkerCounters& counters() const { return counters_; }
@@ -148,6 +157,8 @@ class Worker {
   bool has_room_for(const ReceivedRequest& request);
   bool has_room_for_small(const ReceivedRequest& request) const;
   void refuse(const ReceivedRequest& request, const Error& error);
+  bool is_refused_on_leaving(Bytes message) const;
+  void note_quiet();
   void revoke(const ReceivedRequest& request, RequestHandler::Answer answer);
   void keep(Session& session, const RequestHandler::Answer& answer);
   Served answer_outcome(const ReceivedRequest& request, const RequestHandler::FindOutcome& asked);
@@ -204,6 +215,8 @@ class Worker {
   Nanos turn_started_ = 0;
   std::atomic<bool> waiting_{false};  // SERVE-5
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> leaving_{false};
+  std::atomic<bool> quiet_{false};
   std::thread thread_;
 };
 

@@ -112,8 +112,8 @@ TEST(ReplicationEncoding, MessagesOfACopyComeBack) {
 TEST(ReplicationEncoding, ADamagedMessageIsRefused) {
   for (std::vector<std::byte> message :
        {encode(a_hello()), encode(some_entries()), encode(Answer{.number = 1, .last = {}}),
-        encode(a_request()), encode(HandOver{.term = 4}), encode(CopyWait{}), encode(CopyBegin{.files = 1, .bytes = 1}),
-        encode(CopyFile{.name = "CURRENT", .bytes = 1}),
+        encode(a_request()), encode(HandOver{.term = 4}), encode(CopyWait{}),
+        encode(CopyBegin{.files = 1, .bytes = 1}), encode(CopyFile{.name = "CURRENT", .bytes = 1}),
         encode(CopyPiece{.bytes = std::vector<std::byte>(20)}),
         encode(CopyEnd{.files = 1, .bytes = 1, .digest = 1})}) {
     for (std::size_t bit = 0; bit < message.size() * 8; ++bit) {

@@ -7,6 +7,7 @@
 #include "server/replication/backup.h"
 #include "server/replication/membership.h"
 #include "server/replication/primary.h"
+#include "server/replication/succession.h"
 
 namespace rkv::server {
 namespace {
@@ -470,6 +471,152 @@ TEST_F(PrimaryTest, IsSilentIfItsDiskIsStuck) {
   EXPECT_TRUE(primary.next(2, now));
 }
 
+// PRIMARY-7
+TEST_F(PrimaryTest, HandsOverWhenNobodyBelievesItAnyMore) {
+  connect(2);
+  connect(3);
+  exchange(2);
+  exchange(3);
+  ASSERT_TRUE(primary.covers(now));
+  const Nanos last_tick = now;
+  EXPECT_FALSE(primary.hand_over(2, now + kNanosPerSecond)) << "it ticks";
+  primary.end_ticks();
+  EXPECT_FALSE(primary.covers(now));
+  EXPECT_FALSE(primary.hand_over(2, last_tick + times.window - 1));
+  EXPECT_FALSE(primary.hand_over(9, last_tick + times.window)) << "not connected";
+  primary.resume_ticks();
+  EXPECT_TRUE(primary.covers(now));
+  primary.end_ticks();
+  now = last_tick + times.window;
+  ASSERT_TRUE(primary.hand_over(2, now));
+  primary.resume_ticks();
+  EXPECT_FALSE(primary.covers(now));
+  append(20);
+  EXPECT_FALSE(primary.next(3, now)) << "it is silent";
+  EXPECT_FALSE(primary.begin_change(now + 2 * times.failure));
+  EXPECT_FALSE(primary.hand_over(3, now)) << "it has told another one";
+}
+
+TEST_F(PrimaryTest, DoesNotHandOverWhileAChangeHasNoOutcome) {
+  connect(2);
+  connect(3);
+  now += times.failure + 1;
+  exchange(2);
+  const auto change = primary.begin_change(now);  // c leaves
+  ASSERT_TRUE(change);
+  primary.end_ticks();
+  EXPECT_FALSE(primary.hand_over(2, now));
+  primary.configuration_is(*change, now);
+  EXPECT_FALSE(primary.hand_over(3, now)) << "c is not in sync";
+  EXPECT_TRUE(primary.hand_over(2, now));
+}
+
+TEST_F(PrimaryTest, ItsSuccessorIsInSyncAndWell) {
+  EXPECT_FALSE(primary.successor({}, now));
+  connect(2);
+  connect(3);
+  connect(4);  // joins
+  append(20);
+  exchange(3);
+  exchange(4);
+  EXPECT_EQ(primary.successor({}, now)->replica.name, "c");
+  EXPECT_FALSE(primary.successor("b", now)) << "it has answered nothing";
+  EXPECT_FALSE(primary.successor("d", now));
+  exchange(2);
+  EXPECT_EQ(primary.successor("b", now)->peer, 2U);
+  EXPECT_TRUE(primary.successor("b", now)->has_all);
+  now += times.failure + 1;
+  EXPECT_FALSE(primary.successor({}, now));
+}
+
+struct SuccessionTest : PrimaryTest {
+  Succession succession;
+  SuccessionTest() {
+    connect(2);
+    connect(3);
+    exchange(2);
+    exchange(3);
+    EXPECT_TRUE(primary.covers(now));
+  }
+  auto step(bool is_quiet = true) { return succession.step(primary, now, is_quiet); }
+};
+
+TEST_F(SuccessionTest, ServesUntilTheLastTickHasNearlyRunOutAndTellsWhenAllIsAnswered) {
+  ASSERT_TRUE(succession.begin(primary, "c", now));
+  EXPECT_EQ(succession.begin(primary, "b", now).error().code, Code::kBusy);
+  const Nanos end = primary.believed_until();
+  now = end - Succession::kClosedBefore - 1;
+  EXPECT_FALSE(step());
+  EXPECT_FALSE(succession.is_closed());
+  append(20);
+  now = end - Succession::kClosedBefore;
+  EXPECT_FALSE(step());
+  EXPECT_TRUE(succession.is_closed());
+  EXPECT_FALSE(step());
+  now = end;
+  EXPECT_FALSE(step(false)) << "a write is not answered";
+  EXPECT_FALSE(step()) << "c does not have it";
+  exchange(2);
+  exchange(3);
+  const auto told = step();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->peer, 3U);
+  EXPECT_FALSE(step());
+}
+
+TEST_F(SuccessionTest, GoesOnAsPrimaryIfNobodyIsThereToFollow) {
+  ASSERT_TRUE(succession.begin(primary, "c", now));
+  EXPECT_FALSE(primary.covers(now));
+  primary.disconnected(3);
+  EXPECT_FALSE(step());
+  EXPECT_FALSE(succession.is_under_way());
+  EXPECT_TRUE(primary.covers(now));
+}
+
+TEST_F(SuccessionTest, TakesAnotherOneIfItCannotGoBack) {
+  ASSERT_TRUE(succession.begin(primary, "c", now));
+  now = primary.believed_until();
+  EXPECT_FALSE(step());
+  ASSERT_TRUE(succession.is_closed());
+  primary.disconnected(3);
+  const auto told = step();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->peer, 2U);
+}
+
+TEST_F(SuccessionTest, WaitsForWhatWasBegunForALimitedTime) {
+  ASSERT_TRUE(succession.begin(primary, {}, now));
+  now = primary.believed_until();
+  EXPECT_FALSE(step(false));
+  const Nanos end = now + Succession::kAnswersWithin;
+  for (; now < end; now += times.heartbeat) {
+    exchange(2);
+    exchange(3);
+    EXPECT_FALSE(step(false));
+  }
+  ++now;
+  EXPECT_TRUE(step(false));
+}
+
+TEST_F(SuccessionTest, FailsIfAllLeaveWhileRequestsAreRefused) {
+  ASSERT_TRUE(succession.begin(primary, {}, now));
+  now = primary.believed_until();
+  EXPECT_FALSE(step());
+  primary.disconnected(2);
+  primary.disconnected(3);
+  EXPECT_FALSE(step());
+  EXPECT_FALSE(succession.has_failed(now));
+  EXPECT_TRUE(succession.has_failed(now + Succession::kToldWithin + 1));
+}
+
+TEST_F(SuccessionTest, SaysWhyNot) {
+  EXPECT_EQ(succession.begin(primary, "a", now).error().code, Code::kConflict);
+  EXPECT_EQ(succession.begin(primary, "z", now).error().code, Code::kNotFound);
+  primary.disconnected(3);
+  EXPECT_EQ(succession.begin(primary, "c", now).error().code, Code::kConflict);
+  EXPECT_TRUE(primary.covers(now));
+}
+
 TEST_F(PrimaryTest, RefusesAnswersThatCannotBe) {
   connect(2);
   ASSERT_TRUE(primary.next(2, now));
@@ -556,6 +703,69 @@ TEST_F(MemberTest, ItsAnswerBindsIt) {
   read(*taken_over(first, replica("b", 2), 2));
   EXPECT_FALSE(membership.acts(now + times.lease));
   EXPECT_TRUE(membership.acts(now + times.wait_of_backup()));
+}
+
+// MEMBER-6
+TEST_F(MemberTest, WhoWasToldTakesOverAndActsAtOnce) {
+  read(first);
+  membership.backup().hello();
+  EXPECT_FALSE(membership.backup().receive(HandOver{.term = 1})) << "no primary has spoken";
+  ASSERT_TRUE(membership.backup().receive(Entries{.term = 1, .number = 1, .previous = {}}, now));
+  ASSERT_TRUE(membership.backup().answer(now));
+  EXPECT_FALSE(membership.wanted(now));
+  EXPECT_FALSE(membership.backup().receive(HandOver{.term = 2})) << "of another term";
+  ASSERT_TRUE(membership.backup().receive(HandOver{.term = 1}));
+  const auto change = membership.wanted(now);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->next.primary, "b");
+  EXPECT_FALSE(change->next.find("a")->in_sync());
+  EXPECT_TRUE(change->next.find("c")->in_sync());
+  read(change->next);
+  EXPECT_TRUE(membership.acts(now));
+}
+
+TEST_F(MemberTest, WhoWasToldByAnEarlierPrimaryWaits) {
+  read(first);
+  membership.backup().hello();
+  ASSERT_TRUE(membership.backup().receive(Entries{.term = 1, .number = 1, .previous = {}}, now));
+  ASSERT_TRUE(membership.backup().answer(now));
+  ASSERT_TRUE(membership.backup().receive(HandOver{.term = 1}));
+  const auto of_c = *taken_over(first, replica("c", 3), 2);
+  read(of_c);
+  EXPECT_FALSE(membership.wanted(now)) << "c is the primary now";
+  membership.backup().hello();
+  ASSERT_TRUE(membership.backup().receive(Entries{.term = 2, .number = 1, .previous = {}}, now));
+  ASSERT_TRUE(membership.backup().answer(now));
+  read(*taken_over(of_c, replica("b", 2), 3));
+  EXPECT_FALSE(membership.acts(now + times.lease));
+  EXPECT_TRUE(membership.acts(now + times.wait_of_backup()));
+}
+
+// A primary a, with b in sync.
+TEST(Membership, APrimaryThatHasHandedOverInVainEnds) {
+  const ReplicationTimes times;
+  ReplicaLog log;
+  Membership membership(log, replica("a", 1), 0, kGroup, times);
+  Nanos now = kStart;
+  const auto first = *founded(kGroup, replica("a", 1), 1);
+  membership.read({.configuration = first, .revision = 1}, now);
+  membership.read({.configuration = *joined(first, replica("b", 2)), .revision = 2}, now);
+  Primary& primary = *membership.primary();
+  const Hello hello{
+      .replica = replica("b", 2), .group = kGroup, .term = 1, .start = {}, .history = {}};
+  EXPECT_EQ(primary.connected(2, hello, now), Primary::Admission::kAccepted);
+  ASSERT_TRUE(primary.next(2, now));
+  ASSERT_TRUE(primary.answered(2, {.number = 1, .last = {}}, now));
+  primary.end_ticks();
+  ASSERT_TRUE(primary.hand_over(2, now));
+  for (const Nanos end = now + times.undecided; now < end; now += 50 * kMs) {
+    EXPECT_FALSE(membership.wanted(now));
+    EXPECT_EQ(membership.role(), Membership::Role::kLeading);
+  }
+  now += 50 * kMs;
+  EXPECT_FALSE(membership.wanted(now));
+  EXPECT_EQ(membership.role(), Membership::Role::kEnded);
+  EXPECT_TRUE(membership.may_start_again());
 }
 
 TEST_F(MemberTest, AReplicaThatWasRemovedAndAddedAgainWaitsAgain) {

@@ -65,6 +65,7 @@ void GroupHost::start() {
   inbox_.clear();
   peers_.clear();
   link_ = 0;
+  succession_ = {};
   admits_ = false;
   next_version_ = shown_mark_ = 0;
   tick_ = 0;
@@ -110,6 +111,8 @@ void GroupHost::receive(const Arrival& arrival) {
     link_ = 0;
     return;
   }
+  if (arrival.hand_over && !membership_->backup().receive(*arrival.hand_over))
+    return outside_.close(arrival.link);
   if (!arrival.entries) return;
   if (!membership_->backup().receive(*arrival.entries, now)) {
     outside_.close(link_);
@@ -174,9 +177,33 @@ void GroupHost::follow() {
 
 // In one step, so that the order of clock, lease and line (rule T_AFTER_LOOK) is not tested here.
 void GroupHost::tick() {
-  const server::Primary& primary = *membership_->primary();
+  server::Primary& primary = *membership_->primary();
   const Nanos t = local(scheduler_.now());
-  if (primary.covers(t) || plan_.broken == BrokenRule::kTickIgnoresLease) tick_ = t;
+  const bool has_lease = primary.lease_until() > t + server::ReplicationTimes{}.window;
+  if (primary.covers(t) || plan_.broken == BrokenRule::kTickIgnoresLease ||
+      (plan_.broken == BrokenRule::kTicksOn && has_lease))
+    tick_ = t;
+}
+
+void GroupHost::hand_over() {
+  if (!serves() || is_paused() || membership_->primary() == nullptr) return;
+  (void)succession_.begin(*membership_->primary(), {}, local(scheduler_.now()));
+}
+
+// Clients have their answers at once here, or never.
+void GroupHost::succeed() {
+  server::Primary& primary = *membership_->primary();
+  const Nanos now = local(scheduler_.now());
+  const bool is_early = plan_.broken == BrokenRule::kHandsOverEarly && succession_.is_under_way() &&
+                        !primary.has_handed_over();
+  auto told = succession_.step(primary, now, scheduler_.chance(2));
+  if (is_early) {
+    if (const auto next = primary.successor({}, now))
+      told = {.peer = next->peer, .message = {.term = primary.configuration().term}};
+  }
+  if (!told) return;
+  ++handed_over_;
+  outside_.send(number_, told->peer, {.link = told->peer, .hand_over = told->message});
 }
 
 void GroupHost::lead() {
@@ -200,6 +227,7 @@ void GroupHost::lead() {
                     8;
   }
   shown_mark_ = plan_.answers_from_memory() ? primary.marks().replicated : primary.marks().wal;
+  succeed();
   if (acts) tick();
 }
 
@@ -214,6 +242,10 @@ void GroupHost::step() {
       outside_.close(arrival.link);
   }
   if (!lives()) return;
+  if (succession_.has_failed(local(scheduler_.now()))) {
+    kill();
+    return start();
+  }
   change_ = membership_->wanted(local(scheduler_.now()));
   engine_group_ = membership_->group();
   if (membership_->role() == Membership::Role::kEnded) {
@@ -267,6 +299,7 @@ void GroupHost::step_of_etcd() {
 
 std::optional<std::uint64_t> GroupHost::write(std::uint64_t id) {
   if (!serves() || is_paused() || membership_->primary() == nullptr) return std::nullopt;
+  if (succession_.is_closed()) return std::nullopt;
   const Write write{.ordinal = image_.empty() ? 1 : image_.back().write.ordinal + 1, .id = id};
   const LogPosition position{.term = membership_->primary()->configuration().term,
                              .version = next_version_};

@@ -16,6 +16,7 @@
 
 #include "rdma/transport/sim/scheduler.h"
 #include "server/replication/membership.h"
+#include "server/replication/succession.h"
 #include "tests/sim/etcd.h"
 #include "tests/sim/group/group_plan.h"
 
@@ -33,6 +34,7 @@ struct Arrival {
   std::optional<server::Hello> hello{};
   std::optional<server::Entries> entries{};
   std::optional<server::Answer> answer{};
+  std::optional<server::HandOver> hand_over{};
   bool is_end = false;  // of the connection
 };
 
@@ -56,6 +58,7 @@ class GroupHost {
   void kill();   // what is not in the write-ahead log is lost
   void pause(Nanos until) { paused_until_ = std::max(paused_until_, until); }
   void replace_engine(const GroupHost& other);
+  void hand_over();  // a person asks for it; of a primary
   bool lives() const { return membership_ != nullptr; }
   bool is_paused() const { return paused_until_ > scheduler_.now(); }
 
@@ -88,6 +91,7 @@ class GroupHost {
   const server::Membership* membership() const { return membership_.get(); }
   Nanos local(Nanos time) const { return time + (time / 1'000'000 * drift_ppm_) + offset_; }
   std::uint64_t copies() const { return copies_; }
+  std::uint64_t handed_over() const { return handed_over_; }
 
  private:
   struct Stored {
@@ -100,6 +104,7 @@ class GroupHost {
   void apply();
   void tick();
   bool has_work() const;
+  void succeed();
   Write newest_at(std::uint64_t version) const;
 
   const std::size_t number_;
@@ -129,12 +134,14 @@ class GroupHost {
   Nanos connect_again_at_ = 0;
   std::vector<std::uint64_t> peers_;  // of a primary
   std::vector<Stored> image_;  // what the log holds, in memory; of a primary, what clients READ
+  server::Succession succession_;
   bool admits_ = false;
   std::uint64_t inherited_ = 0;  // what a primary began its term with
   std::uint64_t next_version_ = 0;
   std::uint64_t shown_mark_ = 0;
   Nanos tick_ = 0;  // as written to the tick line; 0: none
   std::uint64_t copies_ = 0;
+  std::uint64_t handed_over_ = 0;
 };
 
 }  // namespace rkv::sim

@@ -17,6 +17,8 @@ enum class BrokenRule : std::uint8_t {
   kAdmitsAtOnce,         // a new primary serves before what it inherited is in its engine
   kDiskAboveMark,        // engines take what is not replicated
   kAnswersUnwritten,     // a backup answers as written what it has in memory only
+  kHandsOverEarly,       // a primary hands over while a tick still covers calls
+  kTicksOn,              // a primary that has handed over ticks as long as its lease lasts
   kEtcdComparesNothing,  // etcd stores a transaction although its comparison fails
 };
 
@@ -36,6 +38,7 @@ struct GroupVerdict {
   std::uint64_t terms = 0;      // take-overs, and the founding
   std::uint64_t joins = 0;      // into the set of replicas in sync
   std::uint64_t copies = 0;     // of engines
+  std::uint64_t handed_over = 0;
   std::uint64_t trace = 0;      // equal for equal runs
 
   // Adds the counts of another run.
@@ -45,6 +48,7 @@ struct GroupVerdict {
     terms += one.terms;
     joins += one.joins;
     copies += one.copies;
+    handed_over += one.handed_over;
   }
 };
 

@@ -55,6 +55,7 @@ class Run {
       verdict_.stuck = "the run does not end";
     for (const auto& host : hosts_) {
       verdict_.copies += host->copies();
+      verdict_.handed_over += host->handed_over();
       if (host->lives()) host->kill();
     }
     verdict_.trace = scheduler_.trace_hash() ^ scheduler_.events();
@@ -235,7 +236,7 @@ class Run {
     const std::size_t other = (one + 1 + scheduler_.random().below(kHosts - 1)) % kHosts;
     const Nanos time = scheduler_.up_to(3 * kNanosPerSecond);
     GroupHost& host = *hosts_[one];
-    switch (scheduler_.random().below(5)) {
+    switch (scheduler_.random().below(7)) {
       case 0:
       case 1:
         return host.pause(scheduler_.now() + time);
@@ -251,6 +252,11 @@ class Run {
         cut_.insert(pair);
         return scheduler_.at(scheduler_.now() + time, [this, pair] { cut_.erase(pair); });
       }
+      case 4:
+      case 5:
+        for (auto& each : hosts_)
+          each->hand_over();  // the primary does
+        return;
       default:
         etcd_.set_reachable(one, false);
         scheduler_.at(scheduler_.now() + time, [this, one] { etcd_.set_reachable(one, true); });

@@ -25,13 +25,14 @@ TEST(GroupSim, AnswersAgreeOnOneHistory) {
     EXPECT_FALSE(one.stuck) << "seed " << seed << ": " << one.stuck;
     all.add(one);
   }
-  fmt::print("{} writes, {} GETs, {} terms, {} joins, {} copies\n", all.writes, all.gets, all.terms,
-             all.joins, all.copies);
+  fmt::print("{} writes, {} GETs, {} terms, {} joins, {} copies, {} hand-overs\n", all.writes,
+             all.gets, all.terms, all.joins, all.copies, all.handed_over);
   EXPECT_GT(all.writes, 100 * seeds());
   EXPECT_GT(all.gets, 100 * seeds());
   EXPECT_GT(all.terms, 3 * seeds());
   EXPECT_GT(all.joins, 5 * seeds());
   EXPECT_GT(all.copies, seeds() / 20);
+  EXPECT_GT(all.handed_over, seeds());
 }
 
 TEST(GroupSim, ARunIsAFunctionOfItsSeed) {
@@ -60,6 +61,8 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{BrokenRule::kAdmitsAtOnce, "AdmitsAtOnce"},
                     std::pair{BrokenRule::kDiskAboveMark, "DiskAboveMark"},
                     std::pair{BrokenRule::kAnswersUnwritten, "AnswersUnwritten"},
+                    std::pair{BrokenRule::kHandsOverEarly, "HandsOverEarly"},
+                    std::pair{BrokenRule::kTicksOn, "TicksOn"},
                     std::pair{BrokenRule::kEtcdComparesNothing, "EtcdComparesNothing"}),
     [](const auto& each) { return std::string(each.param.second); });
 
