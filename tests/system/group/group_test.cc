@@ -156,6 +156,146 @@ TEST(Group, ABackupThatDiesIsLeftOutAndComesBack) {
   expect_numbers(client, acknowledged);
 }
 
+// Writes one key with rising numbers, or reads it, and notes the longest time between two answers.
+class Caller {
+ public:
+  enum class Kind : std::uint8_t { kWrites, kReads, kCounts, kWritesMany };
+  Caller(Client client, Kind kind, std::string key)
+      : client_(std::move(client)), kind_(kind), key_(std::move(key)) {
+    thread_ = std::thread([this] {
+      auto last = steady_clock::now();
+      while (!ends_.load()) {
+        call();
+        const auto now = steady_clock::now();
+        longest_ = std::max(longest_, std::chrono::duration_cast<milliseconds>(now - last));
+        last = now;
+      }
+    });
+  }
+  ~Caller() {
+    if (thread_.joinable()) (void)finish();
+  }
+
+  // Waits until so many more calls are answered.
+  void wait_for(std::uint64_t more) const {
+    const std::uint64_t count = calls_.load() + more;
+    const auto end = steady_clock::now() + std::chrono::seconds(60);
+    while (calls_.load() < count && steady_clock::now() < end)
+      std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_GE(calls_.load(), count);
+  }
+  // Ends. EXPECTs that no call failed, and that each saw what calls before had written.
+  milliseconds finish() {
+    ends_.store(true);
+    thread_.join();
+    EXPECT_EQ(failure_, "");
+    return longest_;
+  }
+  std::uint64_t calls() const { return calls_.load(); }
+  Client& client() { return client_; }
+
+ private:
+  static constexpr std::size_t kMany = 40;  // more than a pack
+  std::string name_of(std::size_t number) const { return fmt::format("{}-{}", key_, number); }
+
+  void call() {
+    const std::uint64_t next = calls_.load() + 1;
+    if (kind_ == Kind::kWrites) {
+      note(client_.put(key_, std::to_string(next)));
+      const auto got = client_.get(key_);
+      note(got);
+      if (got && got->value != std::to_string(next)) failure_ += " lost " + std::to_string(next);
+    } else if (kind_ == Kind::kCounts) {
+      const auto counted = client_.incr(key_);
+      note(counted);
+      if (counted && counted->number != static_cast<std::int64_t>(next))
+        failure_ += fmt::format(" {} instead of {}", counted->number, next);
+    } else if (kind_ == Kind::kWritesMany) {
+      std::vector<std::string> names;
+      std::vector<KeyValue> items;
+      const std::string value = std::to_string(next);
+      for (std::size_t i = 0; i < kMany; ++i)
+        names.push_back(name_of(i));
+      for (const std::string& name : names)
+        items.push_back({.key = name, .value = value});
+      for (const auto& put : client_.multi_put(items))
+        note(put);
+    } else {
+      const auto got = client_.get(key_);
+      if (!got && got.error().code == Code::kNotFound) return;
+      note(got);
+      if (!got) return;
+      const std::uint64_t number = std::stoull(got->value);
+      if (number < seen_) failure_ += fmt::format(" {} after {}", number, seen_);
+      seen_ = number;
+    }
+    calls_.store(next);
+  }
+  template <class Answer>
+  void note(const Answer& answer) {
+    if (!answer) failure_ += fmt::format(" call {}: {}", calls_.load(), to_string(answer.error()));
+  }
+
+  Client client_;
+  const Kind kind_;
+  const std::string key_;
+  std::uint64_t seen_ = 0;
+  std::string failure_;
+  milliseconds longest_{0};
+  std::atomic<std::uint64_t> calls_{0};
+  std::atomic<bool> ends_{false};
+  std::thread thread_;
+};
+
+// The primary is stopped again and again. Each of its clients goes on with the next one.
+TEST(Group, APrimaryThatIsStoppedHandsOverAndNoCallFails) {
+  ReplicaGroup group(3);
+  group.start_all();
+  using Kind = Caller::Kind;
+  std::vector<std::unique_ptr<Caller>> callers;
+  const auto call = [&](Kind kind, const char* key) {
+    callers.push_back(std::make_unique<Caller>(group.client_of_all(), kind, key));
+  };
+  call(Kind::kWrites, "one");
+  call(Kind::kWrites, "other");
+  call(Kind::kReads, "one");
+  call(Kind::kReads, "other");
+  call(Kind::kCounts, "count");
+  call(Kind::kWritesMany, "many");
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& caller : callers)
+      caller->wait_for(20);
+    const std::size_t primary = group.wait_for_primary();
+    EXPECT_EQ(group.stop(primary), 0) << group.logs();
+    (void)group.wait_for_primary(primary);
+    for (const auto& caller : callers)
+      caller->wait_for(20);
+    group.start(primary);
+    group.wait_for_in_sync(3);
+  }
+  milliseconds longest{0};
+  std::uint64_t calls = 0;
+  for (const auto& caller : callers) {
+    longest = std::max(longest, caller->finish());
+    calls += caller->calls();
+  }
+  std::printf("%lu calls, none failed; the longest took %ld ms\n",
+              static_cast<unsigned long>(calls), longest.count());
+  // The leases and the failure time were not waited out.
+  EXPECT_LT(longest, milliseconds(1500)) << group.logs();
+}
+
+// A stop waits for nobody if there is nobody to hand over to.
+TEST(Group, APrimaryThatIsAloneStops) {
+  ReplicaGroup group(2);
+  group.start_all();
+  group.kill(1);
+  group.wait_for_in_sync(1);
+  EXPECT_EQ(group.stop(0), 0) << group.logs();
+  group.start(0);
+  EXPECT_EQ(group.wait_for_primary(), 0U);
+}
+
 // Its memory still answers READs while it stands still, and its clients wait.
 TEST(Group, APrimaryThatStandsStillIsReplacedAndComesBackAsABackup) {
   ReplicaGroup group(3);

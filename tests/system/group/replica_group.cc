@@ -128,6 +128,16 @@ Client ReplicaGroup::client() {
   return std::move(*client);
 }
 
+Client ReplicaGroup::client_of_all() const {
+  std::string servers;
+  for (const Replica& replica : replicas_)
+    servers += (servers.empty() ? "" : ",") + replica.address;
+  auto client = Client::connect(
+      {.server = servers, .timeout = std::chrono::seconds(20), .transport = Transport::kShm});
+  RKV_CHECK(client.has_value(), "no client of the group");
+  return std::move(*client);
+}
+
 std::string ReplicaGroup::logs() {
   std::string text;
   for (std::size_t number = 0; number < replicas_.size(); ++number) {

@@ -55,6 +55,8 @@ class ReplicaGroup {
                          std::chrono::milliseconds timeout = std::chrono::seconds(60)) const;
   // A client of the primary, whichever it is.
   Client client();
+  // A client that knows all replicas.
+  Client client_of_all() const;
   // What all replicas have logged.
   std::string logs();
 
