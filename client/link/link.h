@@ -9,8 +9,7 @@
 //      of poll(). If its queue was destroyed before, it is not released at all.
 //  LINK-3  A link that saw any error stays dead: alive() is false until the next connect().
 //  LINK-4  A server that hands over to another one of its group refuses a request as such. The
-//  answer
-//      reads as "busy", no request is begun any more, and the link ends when all are answered.
+//      answer reads as "busy", no request is begun any more, and the link ends when all have come.
 //
 // Thread safety: none; one thread at a time.
 #pragma once

@@ -3,8 +3,7 @@
 //
 // Invariants:
 //  CHALLENGE-1  A challenge costs the server no memory: stamp and cookie are digests of the time,
-//  of
-//      the request and of where it comes from, by a key that no one else has. A stamp of another
+//      of the request and of where it comes from, by a key that no one else has. A stamp of another
 //      start of the server, of another request, or of a client's making is not the server's own.
 //  CHALLENGE-2  A proof is accepted once. The server remembers the stamp and the nonce of each
 //      accepted proof for as long as the stamp is fresh, and accepts none if it cannot.

@@ -11,8 +11,7 @@
 //  OLOG-1  Every tagged entry above the floor was noted and is here, unless a later request of its
 //      lane has replaced it. Then the client has had its answer (lane_of() in wire.h).
 //  OLOG-2  Memory is bounded: a session that is dropped for another one raises the floor to its
-//  last
-//      write. So no session that was dropped looks like one that has written nothing.
+//      last write. So no session that was dropped looks like one that has written nothing.
 //  OLOG-3  "Not applied" is said only of a write above the floor. It is true of this replica's log.
 //      That no later primary has the write, the caller must know (ReplicationRounds).
 //  OLOG-4  To another user a session is not known, and neither is it "has written nothing": a

@@ -8,8 +8,7 @@
 //  REPCON-2  on_end is called exactly once, and no other callback follows it. None is called from
 //      within a call of this class, nor once the destructor has begun.
 //  REPCON-3  A peer's bytes are bounded before memory is allocated for them. The memory of a
-//  message
-//      that has not arrived whole is at most twice what has arrived of it, and 64 KiB.
+//      message that has not arrived whole is at most twice what has arrived of it, and 64 KiB.
 //
 // A message is as long as encoding.h allows, so the next one waits for one message at most.
 //

@@ -4,8 +4,7 @@
 //
 // Invariants:
 //  REPTLS-1  A handshake succeeds only if both ends know the same secret: an end without it, or
-//  with
-//      a certificate in its place, fails.
+//      with a certificate in its place, fails.
 //
 // Thread safety: one thread.
 #pragma once
