@@ -7,17 +7,16 @@ import time
 
 from machinery import Failed, last_line
 
-POLL_S = 0.05
 ENDS_WITHIN_S = 120  # the last operation has a time-out of its own
 
 
-def await_that(condition, limit_s, sentence):
+def await_that(condition, limit_s, sentence, every_s=0.05):
     """Until the condition holds."""
     end = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > end:
             raise Failed(f"{sentence} within {limit_s} s")
-        time.sleep(POLL_S)
+        time.sleep(every_s)
 
 
 class Writer:

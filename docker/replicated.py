@@ -14,6 +14,7 @@ CONFIGURATION = "rkv/groups/docker/configuration"  # in etcd; compose.yml has th
 FIRST_PORT = 7481
 PORTS_ABOVE = 2 * len(REPLICAS) - 1  # the first: each replica has one for clients and one for replicas
 WRITES = 50  # of the writer, before and after the kill
+LOOK_EVERY_S = 0.5  # at etcd, by a command in its container, which an emulated processor feels
 
 
 class ReplicatedGroup(Store):
@@ -36,14 +37,15 @@ class ReplicatedGroup(Store):
 
     def await_all_in_sync(self):
         await_that(lambda: len(self.in_sync()) == len(REPLICAS), HEALTHY_WITHIN_S,
-                   f"not all of {', '.join(REPLICAS)} are in sync")
+                   f"not all of {', '.join(REPLICAS)} are in sync", LOOK_EVERY_S)
 
     def primary(self):
         configuration = self.configuration()
         return configuration["primary"] if configuration else None
 
     def await_other_primary(self, old):
-        await_that(lambda: self.primary() not in (None, old), HEALTHY_WITHIN_S, f"nobody took over from {old}")
+        await_that(lambda: self.primary() not in (None, old), HEALTHY_WITHIN_S, f"nobody took over from {old}",
+                   LOOK_EVERY_S)
         return self.primary()
 
     def end_benchmark(self):

@@ -15,7 +15,7 @@ from stand_ins import FOLDER, DOCKER, Machine
 
 sys.path.insert(0, FOLDER)
 
-from beside import Writer
+from beside import Writer, await_that
 from machinery import group_of
 
 REPLICAS = ("replica1", "replica2", "replica3")
@@ -174,7 +174,7 @@ class WriterAlone(unittest.TestCase):
         script = 'n=0; while read -r _; do n=$((n + 1)); [ $n != 3 ] || read -r _ <&%d; echo "{}"; done' % read
         with group_of(["sh", "-c", script], stdin=-1, stdout=-1, pass_fds=[read]) as process:
             writer = Writer(process)
-            writer.await_more(2, 60)
+            await_that(lambda: len(writer.times) == 2, 60, "the script gave no two answers")
             begun = writer.times[-1]
             threading.Timer(0.3, os.write, (write, b"go\n")).start()
             writer.await_more(10, 60)

@@ -101,7 +101,7 @@ void ReplicaGroup::wait_for_in_sync(std::size_t count) {
 // A backup would direct the client to the primary, so etcd says which one that is.
 std::size_t ReplicaGroup::wait_for_primary(std::size_t but) {
   const SteadyClock clock;
-  // An emulated processor takes longer to connect, and an attempt in vain costs nothing else.
+  // An emulated processor takes longer to connect, and an attempt that fails changes nothing.
   const milliseconds attempt(test_transport() == Transport::kVerbs ? 5000 : 300);
   server::EtcdConfigurationStore store(etcd_.addresses(), "test", clock);
   std::size_t found = 0;
