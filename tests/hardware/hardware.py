@@ -46,6 +46,16 @@ NO_DEVICE_HELP = ("`./run hardware --vm` does all of this on SoftRoCE, in a smal
 ATOMIC_CASES = ("*Atomic*", "*CompareSwap*", "*FetchAdd*")
 
 
+# Of the verbs library's tests, what iWARP has not.
+LEFT_OUT_ON_IWARP = os.path.join(ROOT, "tests/rdma/not_on_iwarp.txt")
+
+
+def left_out_on_iwarp(program_name):
+    with open(LEFT_OUT_ON_IWARP, encoding="ascii") as lines:
+        pairs = [line.split() for line in lines if not line.startswith("#") and line.strip()]
+    return [pattern for name, pattern in pairs if program_name == f"rdma_{name}_test"]
+
+
 class NotRun(Exception):
     """A step that cannot be run here; the text is the reason."""
 
@@ -105,6 +115,8 @@ def device_tests(run):
 
 
 def windows(run):
+    if run.options.quick and not machine.has_windows(run.device):
+        raise NotRun("the device has no memory windows (max_mw 0)")
     return run.gtest("rdma_memory_test", ["Windows.*"] if run.options.quick else ["*"])
 
 
@@ -248,7 +260,8 @@ class Run:
 
     def gtest(self, name, cases, atomic=False, **environment):
         """Runs cases of a GoogleTest program; how many passed. A pattern that fits none has failed."""
-        without = [] if atomic or self.atomics else ATOMIC_CASES
+        without = [] if atomic or self.atomics else list(ATOMIC_CASES)
+        without += left_out_on_iwarp(name) if machine.is_iwarp(self.device) else []
         chosen = ":".join(cases) + ("-" + ":".join(without) if without else "")
         status, text = self.start(os.path.join(self.options.build, "tests", name), f"--gtest_filter={chosen}",
                                   "--gtest_color=no", **environment)
@@ -264,7 +277,7 @@ class Run:
             if not fnmatch.filter(begun, pattern):
                 raise Failed(f"{name} ran no case {pattern}")
         return (f"{passed} cases of {name}" + (f", {skipped} skipped" if skipped else "")
-                + (" (none that needs atomics: the device has none)" if without else ""))
+                + (" (none that needs what the device lacks)" if without else ""))
 
     @contextlib.contextmanager
     def server(self):

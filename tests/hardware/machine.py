@@ -82,6 +82,14 @@ def has_atomics(device):
     return not verbs_attributes(device).get("atomic_cap", "").startswith("ATOMIC_NONE")
 
 
+def has_windows(device):
+    return verbs_attributes(device).get("max_mw") != "0"
+
+
+def is_iwarp(device):
+    return verbs_attributes(device).get("transport", "").startswith("iWARP")
+
+
 def memlock_text(limit):
     return "unlimited" if limit == resource.RLIM_INFINITY else f"{limit // 1024} KiB"
 
@@ -169,6 +177,8 @@ def ports(device):
             links |= {link} - {""}
         links |= set(os.listdir(os.path.join(folder_of(device), "device", "net"))
                      if os.path.isdir(os.path.join(folder_of(device), "device", "net")) else ())
+        links |= set(re.findall(rf"^link {device}/{os.path.basename(folder)} .* netdev (\S+)",
+                                output("rdma", "link", "show"), re.MULTILINE))  # the sole place of soft-iWARP's
         facts = {"state": read(folder, "state"), "physical": read(folder, "phys_state"),
                  "rate": read(folder, "rate"), "link layer": read(folder, "link_layer"),
                  "GIDs": "; ".join(gids) or "none"}

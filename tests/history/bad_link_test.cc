@@ -183,7 +183,9 @@ TEST_F(BadLink, Reorders) {
   const std::uint64_t before = counted("out_of_seq_request");
   EXPECT_GT(disturb("delay 10ms reorder 25% 50%", lasting(10s, 3s)), 0);
   // Only what overtakes a packet of its own connection is counted, and few of those are under way.
-  EXPECT_GT(counted("out_of_seq_request"), before);
+  const std::uint64_t early = counted("out_of_seq_request") - before;
+  fmt::print("{} of {} packets came too early\n", early, link_.packets().sent);
+  EXPECT_GT(early, link_.packets().sent / 40);
   expect_recovery();
   judge_crowd();
 }

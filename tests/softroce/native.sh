@@ -19,10 +19,13 @@ native_device() {
   return 1
 }
 
-# The network interfaces of a device. Reading an unused entry of ndevs fails; that is not an error.
+# The network interfaces of a device. Reading an unused entry of ndevs fails; that is not an error. A
+# device of iWARP made of software is in neither place: the kernel names its interface to rdma(8).
 links_of() {
   { cat "$1"/ports/*/gid_attrs/ndevs/* 2>/dev/null
-    ls "$1"/device/net 2>/dev/null; } | sort -u
+    ls "$1"/device/net 2>/dev/null
+    PATH=$PATH:/usr/sbin:/sbin rdma link show "${1##*/}/" 2>/dev/null |
+      sed -n 's/.* netdev \([^ ]*\).*/\1/p'; } | sort -u
 }
 
 # Could this kernel have an rxe device? (A container's kernel has modules its image does not know.)

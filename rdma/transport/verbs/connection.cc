@@ -88,7 +88,8 @@ VerbsConnection::VerbsConnection(VerbsQueue& queue, CompletionReserve::Reservati
       signal_every_(std::max(1U, options.sends_in_flight / 4)),
       ring_(std::bit_ceil(room_.entries())),
       atomics_(queue.shared().atomics),
-      probes_(options.peer_grants_reads) {
+      wants_probes_(options.peer_grants_reads),
+      probes_(wants_probes_ && !queue.shared().iwarp) {
   handle_->number = number_;
   if (queue.is_soft_roce()) unwritten_.emplace(ring_.size());
 }
@@ -101,6 +102,11 @@ PreparedQueuePair<> VerbsConnection::take_queue_pair() {
   PreparedQueuePair<> qp = std::move(*unconnected_);
   unconnected_.reset();
   return qp;
+}
+
+void VerbsConnection::note_connected() {
+  handle_->established.store(true, std::memory_order_release);
+  probes_ = wants_probes_;
 }
 
 void VerbsConnection::adopt(CmConnection link, std::string peer) {
@@ -168,8 +174,11 @@ void VerbsConnection::append(Batch& batch, const Operation& operation, std::uint
                           .rkey = operation.remote_key};
   switch (operation.kind) {
     case Operation::Kind::kRead:
-      if (probe_.rkey == 0) [[unlikely]]
-        probe_ = {.address = operation.remote_address, .rkey = operation.remote_key};
+      if (probe_.rkey == 0) [[unlikely]] {
+        probe_ = {.address = operation.remote_address,
+                  .length = queue_->probed_bytes(operation.local.size()),
+                  .rkey = operation.remote_key};
+      }
       batch.read(number, flags, local, remote);
       break;
     case Operation::Kind::kCompareSwap:
@@ -236,6 +245,7 @@ void VerbsConnection::close() {
 void VerbsConnection::look_at_silence() {
   if (!probes_ || closing_ || !alive() || !handle_->established.load(std::memory_order_acquire))
     return;
+  if (queue_->shared().iwarp && probe_.length == 0) return;
   ++silent_looks_;
   if (probing_ != 0) {
     if (silent_looks_ >= kProbeAfter + kGiveUpAfter) close();
@@ -247,7 +257,7 @@ void VerbsConnection::look_at_silence() {
   ring_[number & (ring_.size() - 1)] = {
       .context = 0, .kind = Kind::kRead, .report = false, .probe = true};
   Batch batch = link_->qp.batch();
-  batch.read(number, OpFlags::kSignaled, RegisteredSpan(), probe_);
+  batch.read(number, OpFlags::kSignaled, queue_->probe_sink(probe_.length), probe_);
   if (!std::move(batch).submit()) return close();
   ++next_;
   probing_ = 1;

@@ -18,6 +18,10 @@
 // latter is for providers that retry for longer, such as iWARP over TCP. No key is needed for it,
 // but SoftRoCE of Linux 6.1 ends the connection if a READ by key 0 is retransmitted. So it names
 // what the first READ of the connection named.
+//
+// On iWARP a probe READs up to 8 bytes: soft-iWARP answers a READ of no bytes that comes while it
+// sends with what it sent, or by the end of the connection (siw_activate_tx). So there it needs
+// memory that the peer keeps open: only the side that connected probes, after its first READ.
 #pragma once
 
 #include <atomic>
@@ -60,8 +64,9 @@ class VerbsConnection final : public Connection {
   };
   // For CmId::set_owner: expires with this connection.
   std::weak_ptr<Handle> handle() const { return handle_; }
-  // The peer has heard that it is connected; for a peer that connected, an event says so.
-  void note_established() { handle_->established.store(true, std::memory_order_release); }
+  // This side connected, so the peer has heard that it is connected; the side that accepted learns
+  // that by an event.
+  void note_connected();
   // The link is established: joins the queue.
   void adopt(CmConnection link, std::string peer);
 
@@ -116,8 +121,9 @@ class VerbsConnection final : public Connection {
   std::uint64_t next_ = 0;              // number of the next request
   std::uint64_t oldest_ = 0;            // oldest not known to have completed
   std::uint64_t marker_ = ~std::uint64_t{0};
-  RemoteSpan probe_{};              // what a probe names: no bytes
-  bool probes_;                     // whether the peer grants READs
+  RemoteSpan probe_{};              // what a probe READs: no bytes, but on iWARP
+  bool wants_probes_;               // whether the peer grants READs
+  bool probes_;                     // this side may look at a silent peer by a READ
   std::uint32_t probing_ = 0;       // probes in flight, at most one
   std::uint32_t silent_looks_ = 0;  // since something came from the peer
   bool closing_ = false;

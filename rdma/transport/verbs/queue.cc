@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "rdma/transport/verbs/connection.h"
+#include "rkv/rdma/checked.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma::verbs {
@@ -26,6 +27,7 @@ constexpr std::uint32_t kSpinsPerEventCheck = 16 * kPollsPerEventCheck;  // a sp
 // microseconds.
 constexpr Nanos kRetirement = 200 * kNanosPerMs;
 constexpr std::size_t kMostRetired = 64;
+constexpr std::size_t kProbedBytes = 8;
 
 }  // namespace
 
@@ -53,6 +55,12 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(std::shared_ptr<const Sha
                                                    std::move(completions), std::move(receives),
                                                    std::move(buffers), std::move(events)));
   queue->soft_roce_ = limits.soft_roce;
+  if (queue->shared_->iwarp) {
+    RKV_ASSIGN_OR_RETURN(
+        queue->probe_sink_,
+        MemoryRegion::allocate(queue->shared_->pd, kProbedBytes, AccessFlags::kLocalWrite));
+    checked::allow_overlaps(*queue->probe_sink_->raw());
+  }
   RKV_RETURN_IF_ERROR(queue->open_descriptors());
   for (std::uint32_t i = 0; i < options.receive_buffers; ++i)
     queue->give_back(i);
@@ -135,6 +143,14 @@ void VerbsQueue::wake() {
 }
 
 // ---- the queue's thread ----
+
+std::size_t VerbsQueue::probed_bytes(std::size_t bytes) const {
+  return probe_sink_ ? std::min(bytes, kProbedBytes) : 0;
+}
+
+RegisteredSpan VerbsQueue::probe_sink(std::size_t bytes) const {
+  return probe_sink_ ? probe_sink_->local(0, bytes) : RegisteredSpan();
+}
 
 VerbsConnection* VerbsQueue::find(std::uint32_t qp_num) {
   if (last_ != nullptr && last_number_ == qp_num) return last_;

@@ -26,6 +26,7 @@
 
 #include <atomic>
 #include <deque>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -95,6 +96,10 @@ class VerbsQueue final : public Queue {
   const CompletionQueue& completions() const { return completions_; }
   const SharedReceiveQueue& receives() const { return receives_; }
   const EventChannel& events() const { return events_; }
+  // How many of `bytes` that a peer lets READ a probe READs, and where they go; nobody looks at
+  // them.
+  std::size_t probed_bytes(std::size_t bytes) const;
+  RegisteredSpan probe_sink(std::size_t bytes) const;
 
  private:
   struct Arrival {
@@ -135,6 +140,7 @@ class VerbsQueue final : public Queue {
   CompletionChannel channel_;
   CompletionQueue completions_;
   MemoryRegion buffers_;
+  std::optional<MemoryRegion> probe_sink_;  // on iWARP
   SharedReceiveQueue receives_;
   EventChannel events_;
   int epoll_ = -1;

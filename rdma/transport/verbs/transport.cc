@@ -145,7 +145,7 @@ Result<std::unique_ptr<Connection>> VerbsTransport::connect_to(
   link->id.set_owner(connection->handle());
   RKV_RETURN_IF_ERROR(link->id.migrate(queue.events()));
   link->channel = queue.events().share();
-  connection->note_established();
+  connection->note_connected();
   connection->adopt(std::move(*link), peer.to_string());
   return std::unique_ptr<Connection>(std::move(connection));
 }

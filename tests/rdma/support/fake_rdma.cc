@@ -191,6 +191,8 @@ int post_send(ibv_qp*, ibv_send_wr* chain, ibv_send_wr** refused) {
       return state->refusal;
     }
     auto& one = state->posted.emplace_back(chain->wr_id, chain->opcode, chain->send_flags);
+    if (chain->opcode == IBV_WR_RDMA_READ)
+      state->reads.push_back({chain->wr_id, chain->num_sge == 0 ? ibv_sge{} : chain->sg_list[0]});
     if (chain->num_sge == 0) continue;
     one.pieces = chain->num_sge;
     one.piece = chain->sg_list[0];

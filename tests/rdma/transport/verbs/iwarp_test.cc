@@ -33,7 +33,8 @@ class ConnectionsOnIwarp : public ::testing::Test {
     queue_ = need(
         VerbsQueue::create(shared, {.completions = 64, .receive_buffers = 8, .receive_bytes = 64}));
     Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
-    connection_ = need(VerbsConnection::create(*queue_, {.sends_in_flight = 4}));
+    connection_ =
+        need(VerbsConnection::create(*queue_, {.sends_in_flight = 4, .peer_grants_reads = true}));
     connection_->adopt(need(std::move(connector).connect(connection_->take_queue_pair(),
                                                          connection_->parameters(), {}, soon())),
                        "peer");
@@ -43,6 +44,11 @@ class ConnectionsOnIwarp : public ::testing::Test {
             .local = std::span(buffer_).first(8),
             .remote_address = 64,
             .context = context};
+  }
+
+  void look_until_a_probe_is_due() {
+    for (std::uint32_t i = 0; i < VerbsConnection::kProbeAfter; ++i)
+      connection_->look_at_silence();
   }
 
   FakeRdma fake_;
@@ -81,6 +87,38 @@ TEST_F(ConnectionsOnIwarp, ReportAnOperationOnceThatIsFlushedTwice) {
   EXPECT_EQ(done_[0].context, 1U);
   EXPECT_EQ(done_[1].context, 2U);
   EXPECT_EQ(done_[2].kind, Kind::kDisconnected);
+}
+
+// A READ of no bytes may end a connection on soft-iWARP.
+TEST_F(ConnectionsOnIwarp, LookAtASilentPeerByAReadOfWhatTheyHaveRead) {
+  connection_->note_connected();
+  look_until_a_probe_is_due();
+  EXPECT_TRUE(fake_.posted().empty()) << "nothing is known that may be READ";
+  Operation first = operation(Operation::Kind::kRead, 1);
+  first.remote_key = 7;
+  ASSERT_EQ(need(connection_->post({&first, 1})), 1U);
+  fake_.complete_read({});
+  EXPECT_EQ(queue_->poll(done_), 1U);
+  look_until_a_probe_is_due();
+  const auto posted = fake_.posted();
+  ASSERT_EQ(posted.size(), 2U);
+  EXPECT_EQ(posted[1].opcode, IBV_WR_RDMA_READ);
+  EXPECT_EQ(posted[1].piece.length, 8U);
+  EXPECT_NE(posted[1].piece.addr, posted[0].piece.addr) << "memory of the user";
+  fake_.flush(1);
+  ASSERT_EQ(queue_->poll(done_), 1U);
+  EXPECT_EQ(done_[0].kind, Kind::kDisconnected) << "the peer is gone";
+}
+
+// What a peer that connected has lent may be gone.
+TEST_F(ConnectionsOnIwarp, LookAtNoPeerThatConnected) {
+  Operation first = operation(Operation::Kind::kRead, 1);
+  first.remote_key = 7;
+  ASSERT_EQ(need(connection_->post({&first, 1})), 1U);
+  fake_.complete_read({});
+  EXPECT_EQ(queue_->poll(done_), 1U);
+  look_until_a_probe_is_due();
+  EXPECT_EQ(fake_.posted().size(), 1U);
 }
 
 TEST_F(ConnectionsOnIwarp, RefuseAtomicsAndGoOn) {
