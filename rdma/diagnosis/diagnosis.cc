@@ -2,8 +2,11 @@
 #include "rdma/diagnosis/diagnosis.h"
 
 #include <ifaddrs.h>
+#include <net/ethernet.h>
+#include <netpacket/packet.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -117,15 +120,22 @@ const GidFacts* gid_of_address(const DeviceFacts& device, std::uint8_t port,
   return found;
 }
 
-// Returns an address to listen on: the GID's own address, or on InfiniBand an address of the port's
-// interface.
+using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
+
+Interfaces interfaces() {
+  ifaddrs* raw = nullptr;
+  if (getifaddrs(&raw) != 0) raw = nullptr;
+  return {raw, &freeifaddrs};
+}
+
+// Returns an address to listen on: the GID's own address, or on InfiniBand and iWARP an address of
+// the port's interface.
 std::string own_address(const GidFacts& gid, const std::string& netdev) {
   const bool is_address = gid.roce_v2 && !gid.link_local;
   if (is_address) return gid.ipv4 ? gid.address : "[" + gid.address + "]";
-  ifaddrs* raw = nullptr;
-  if (netdev.empty() || getifaddrs(&raw) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(raw, &freeifaddrs);
-  for (const ifaddrs* entry = raw; entry != nullptr; entry = entry->ifa_next) {
+  if (netdev.empty()) return {};
+  const Interfaces list = interfaces();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || netdev != entry->ifa_name) continue;
     if (entry->ifa_addr->sa_family == AF_INET) return SocketAddress::from(entry->ifa_addr).host();
   }
@@ -146,13 +156,27 @@ void take_route(const DeviceFacts& device, const VerbsOptions& options, ChosenPa
   chosen.why = ChosenPath::Why::kRoute;
 }
 
-// Returns the GID's interface, or the interface known to the kernel if the GID names none.
-std::string netdev_of(const ChosenPath& chosen) {
-  if (!chosen.gid.netdev.empty()) return chosen.gid.netdev;
-  for (const KernelDevice& device : look_at_system().devices) {
-    if (device.name == chosen.device) return device.netdev;
+// The GID of an iWARP device is the hardware address of its interface.
+std::string interface_with(const GidEntry& hardware_address) {
+  const Interfaces list = interfaces();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_PACKET) continue;
+    const auto* const link = reinterpret_cast<const sockaddr_ll*>(entry->ifa_addr);
+    if (link->sll_halen == ETH_ALEN &&
+        std::memcmp(link->sll_addr, hardware_address.gid.data(), ETH_ALEN) == 0) {
+      return entry->ifa_name;
+    }
   }
   return {};
+}
+
+// Returns the GID's interface, or the interface known to the kernel if the GID names none.
+std::string netdev_of(const ChosenPath& chosen, const GidEntry& gid) {
+  if (!chosen.gid.netdev.empty()) return chosen.gid.netdev;
+  for (const KernelDevice& device : look_at_system().devices) {
+    if (device.name == chosen.device && !device.netdev.empty()) return device.netdev;
+  }
+  return gid.type == GidType::kIwarp ? interface_with(gid) : std::string();
 }
 
 Result<ChosenPath> path_to(const VerbsOptions& options, const std::vector<DeviceFacts>& devices) {
@@ -178,7 +202,7 @@ Result<ChosenPath> path_to(const VerbsOptions& options, const std::vector<Device
   if (leads && !options.address.empty() && device != devices.end()) {
     take_route(*device, options, chosen);
   }
-  chosen.own_address = own_address(chosen.gid, netdev_of(chosen));
+  chosen.own_address = own_address(chosen.gid, netdev_of(chosen, selected->gid));
   return chosen;
 }
 
