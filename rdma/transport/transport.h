@@ -263,8 +263,9 @@ struct ConnectionOptions {
   // With kRemoteRead the peer may not even READ regions with atomics over shared memory.
   Access grant = Access::kLocal;
   // Whether the peer grants kRemoteRead. Then the end of its host is noticed within 3 s even if
-  // nothing is in flight, as long as the queue is polled or waited for. Otherwise a host that ends
-  // without a word is noticed by the next operation.
+  // nothing is in flight, as long as the queue is polled or waited for. On iWARP the side that
+  // connected alone notices it, from its first READ on. Otherwise a host that ends without a word
+  // is noticed by the next operation.
   bool peer_grants_reads = false;
 };
 
