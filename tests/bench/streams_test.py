@@ -16,8 +16,8 @@ import unittest
 with open(f"/sys/class/infiniband/{os.environ['RKV_RDMA_DEVICE']}/node_type", encoding="ascii") as kind:
     IS_IWARP = "RNIC" in kind.read()
 NOT_ON_IWARP = ("raw", "credit_ring", "read_ring")
-PHASES = [phase for phase in ("raw", "send_receive", "credit_ring", "read_ring", "tcp")
-          if not IS_IWARP or phase not in NOT_ON_IWARP]
+# send_receive counts no receives, and on iWARP a message without one ends the connection.
+PHASES = ("tcp",) if IS_IWARP else ("raw", "send_receive", "credit_ring", "read_ring", "tcp")
 
 
 class Streams(unittest.TestCase):

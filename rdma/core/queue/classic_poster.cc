@@ -164,6 +164,8 @@ int ClassicPoster::post(std::size_t count) {
     return 0;
   // rdma-core's soft-iWARP returns negative numbers. If its queue becomes full in the middle of a
   // chain it returns 0 and names the request that it refused.
+  // A doorbell that the kernel refuses is -1, with errno.
+  if (answer == -1 && errno != 0) answer = errno;
   answer = answer == 0 ? ENOMEM : std::abs(answer);
   // Verbs have no query for immediate data, which iWARP (RFC 5040) lacks.
   if (answer == EINVAL && iwarp_ && refused != nullptr && carries_immediate(*refused)) {

@@ -149,6 +149,17 @@ TEST_F(ClassicPosters, StayUsableWhenAProviderRefusedTheWholeBatch) {
   EXPECT_FALSE(is_in_error());
 }
 
+// As soft-iWARP, when the kernel refuses its doorbell.
+TEST_F(ClassicPosters, SayWhyADoorbellWasRefused) {
+  fake_.be_classic();
+  connect();
+  fake_.refuse_posts(0, -1);
+  Batch batch = qp().batch();
+  batch.send(1, OpFlags::kSignaled, local(8));
+  errno = ENOTCONN;
+  EXPECT_EQ(std::move(batch).submit().error().sys_errno, ENOTCONN);
+}
+
 TEST_F(ClassicPosters, FenceAllButReadsOnIwarp) {
   fake_.be_iwarp();
   connect();
