@@ -80,6 +80,11 @@ void GroupHost::kill() {
   engine_wal_ = engine_sync_ = engine_.size();
 }
 
+void GroupHost::mend_disk() {
+  is_mended_ = true;
+  sticks_until_ = 0;
+}
+
 void GroupHost::replace_engine(const GroupHost& other) {
   kill();
   engine_ = other.engine_;
@@ -138,7 +143,8 @@ void GroupHost::apply() {
                               engine_.back().position != image_[engine_.size() - 1].position))
     engine_.pop_back();
   // An engine is behind by what it has not got round to.
-  if (scheduler_.chance(kSticksIn)) sticks_until_ = scheduler_.now() + scheduler_.up_to(kSticks);
+  if (!is_mended_ && scheduler_.chance(kSticksIn))
+    sticks_until_ = scheduler_.now() + scheduler_.up_to(kSticks);
   for (std::uint64_t most = sticks_until_ > scheduler_.now() ? 0 : scheduler_.random().below(3);
        most != 0 && engine_.size() < image_.size() &&
        image_[engine_.size()].position.version <= mark;

@@ -57,6 +57,7 @@ class GroupHost {
   void start();  // a new process, from the engine
   void kill();   // what is not in the write-ahead log is lost
   void pause(Nanos until) { paused_until_ = std::max(paused_until_, until); }
+  void mend_disk();  // from now on it never sticks
   void replace_engine(const GroupHost& other);
   void hand_over();  // a person asks for it; of a primary
   bool lives() const { return membership_ != nullptr; }
@@ -121,6 +122,7 @@ class GroupHost {
   std::size_t engine_wal_ = 0;      // how many survive the process
   std::size_t engine_sync_ = 0;     // how many are answered as synced
   Nanos sticks_until_ = 0;          // its disk
+  bool is_mended_ = false;
 
   rdma::sim::WaitPoint work_;
 

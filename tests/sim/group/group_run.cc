@@ -43,8 +43,10 @@ class Run {
     scheduler_.spawn("end", [this] {
       scheduler_.sleep(kDisturbed);
       healed_ = true;
-      for (std::size_t host = 0; host < kHosts; ++host)
-        etcd_.set_reachable(host, true);
+      for (const auto& host : hosts_) {
+        host->mend_disk();
+        etcd_.set_reachable(host->number(), true);
+      }
       etcd_.faults() = {};
       etcd_.faults().compares_nothing = plan_.broken == BrokenRule::kEtcdComparesNothing;
       cut_.clear();
