@@ -17,10 +17,10 @@ bool is_behind(const EntryBlock& block, const LogPosition& previous, std::uint32
 Hello Backup::hello() {
   number_ = 0;
   has_news_ = false;
-  // What is at or below the mark is never cut (BACKUP-2).
+  // What is at or below the mark is never cut (BACKUP-2). The mark 0 is in no term: all may be cut.
   LogPosition start = log_.start();
   for (const LogPosition& last : log_.history().terms()) {
-    if (last.version < marks_.replicated) continue;
+    if (last.version < marks_.replicated || marks_.replicated == 0) continue;
     start = std::max(start, {.term = last.term, .version = marks_.replicated});
     break;
   }

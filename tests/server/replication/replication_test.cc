@@ -870,5 +870,18 @@ TEST(Backup, SaysThatItsLogIsNotCutBelowTheMark) {
   EXPECT_EQ(backup.hello().start, at(1, 10));
 }
 
+// With nothing replicated, all of it may be cut: the next primary may have none of it.
+TEST(Backup, NeedsNoCopyForWhatIsAboveTheMark) {
+  ReplicaLog log;
+  Backup backup(log, replica("b", 2), kGroup, {});
+  (void)backup.hello();
+  Entries entries;
+  entries.term = 1;
+  entries.number = 1;
+  entries.block = EntryBlock{.previous = {}, .last = at(1, 10), .bytes = some()};
+  ASSERT_TRUE(backup.receive(entries, kStart));
+  EXPECT_EQ(backup.hello().start, LogPosition{});
+}
+
 }  // namespace
 }  // namespace rkv::server
