@@ -172,7 +172,7 @@ class Run {
       GroupHost& source = *hosts_[from];
       if (!source.lives() || source.epoch() != link.epochs[1]) return;
       if (!target.lives() || target.epoch() != link.epochs[0]) return;
-      if (target.membership()->primary() != nullptr) return;  // who leads gives its copy up
+      if (target.membership()->role() == server::Membership::Role::kLeading) return;
       if (target.membership()->is_in_sync() && source.membership()->is_in_sync() &&
           is_in_set(target))
         complain("a replica that is in sync is emptied");
