@@ -148,7 +148,7 @@ def single(options, memory="512MiB"):
     with empty_directory(options) as data:
         with kvserver(options, memory, ["--data-dir", data]) as server:
             yield options.address
-            server.kill()  # what is not on its disk yet is of no use
+            server.kill()  # nobody reads what is not on its disk yet
 
 
 def record(figures, what, **one):
