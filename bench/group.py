@@ -242,10 +242,10 @@ def compare_gets(options, figures, targets):
 # ---- memory
 
 def measure_memory(options, figures, endpoint):
-    """Of a backup with a million bytes, and then with a hundred million and writes under way."""
+    """Of a backup with a million bytes, and then with `--keys` thousand."""
     with Group(options, endpoint, 2) as group:
         for words, records, value_bytes in (("10^4 records of 100 B", 10_000, 100),
-                                            ("10^5 records of 1,000 B", options.keys, 1_000)):
+                                            (f"{options.keys} records of 1,000 B", options.keys, 1_000)):
             program(options, "bench_put", "load", server=group.address, depth=32, keys=records,
                     value_bytes=value_bytes)
             for role, number in (("primary", group.primary()), ("backup", 1 - group.primary())):
