@@ -427,6 +427,12 @@ Status check_value(const Request& request) {
       return fail(Code::kInvalidArgument,
                   "a user's name must have 1 to 64 letters, digits, '.', '_' and '-', and begin "
                   "with a letter, digit or '_'");
+    case Opcode::kMovePrimary:
+    case Opcode::kRemoveReplica:
+      if (is_user_name(as_text(request.value))) return {};
+      return fail(Code::kInvalidArgument,
+                  "a replica's name must have 1 to 64 letters, digits, '.', '_' and '-', and begin "
+                  "with a letter, digit or '_'");
     default:
       return {};
   }

@@ -124,8 +124,11 @@ enum class Opcode : std::uint8_t {
   // What has become of a write of an earlier session.
   kOutcome = 15,  // a WriteId -> as the write itself; kNotFound: not applied; kStale: not known
   kRevoke = 16,   // a user's name -> value: how many of its sessions were ended, 8 bytes
+  // Of the server's replicated group. Both take a replica's name.
+  kMovePrimary = 17,    // -> nothing: the server hands over to that replica
+  kRemoveReplica = 18,  // -> nothing: the replica is no member any more
 };
-inline constexpr Opcode kLastOpcode = Opcode::kRevoke;
+inline constexpr Opcode kLastOpcode = Opcode::kRemoveReplica;
 // A backup's name: letters, digits, '.', '_' and '-'; the first character is neither '.' nor '-'.
 // It becomes a file name on the server's host, so no other characters are allowed.
 inline constexpr std::size_t kMaxBackupNameBytes = 128;
@@ -274,6 +277,10 @@ constexpr OpcodeTraits describe(Opcode opcode) {
       return row("outcome", Role::kWrite, kWriteIdBytes, 0);
     case Opcode::kRevoke:
       return row("revoke", Role::kAdmin, kAny, kMayChange);
+    case Opcode::kMovePrimary:
+      return row("move_primary", Role::kAdmin, kAny, kMayChange);
+    case Opcode::kRemoveReplica:
+      return row("remove_replica", Role::kAdmin, kAny, kMayChange);
   }
   return {};
 }
@@ -318,6 +325,7 @@ struct Request {
   // kPut: the value. kGet: hashes of used keys. kPutLarge: a ValueSource. kAdd: 8 bytes. kSwap: 8
   // bytes expected, 8 desired. kOpenCounter: 1 byte. kBackup: the name. kScan: a ScanQuery. kLong:
   // a MessageSource. kPack: what PackWriter writes. kOutcome: a WriteId. kRevoke: the user's name.
+  // kMovePrimary, kRemoveReplica: the replica's name.
   Bytes value{};
 };
 inline constexpr std::uint64_t kBeginByModulus = std::uint64_t{1} << 48;

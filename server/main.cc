@@ -25,6 +25,7 @@
 #include "common/thread.h"
 #include "server/program/environment.h"
 #include "server/program/failure.h"
+#include "server/program/force_primary.h"
 #include "server/program/logging.h"
 #include "server/program/offline.h"
 #include "server/program/options.h"
@@ -152,12 +153,13 @@ int tell(const Failure& failure) {
   return failure.exit_code;
 }
 
-// Verifies or restores data; serves no clients.
+// Verifies or restores data, or forces a primary; serves no clients.
 int work_offline(const Options& options) {
   const auto print = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
   const rkv::SteadyClock clock;
-  const auto failure = options.verify ? rkv::server::verify_data(options, print, clock)
-                                      : rkv::server::restore_data(options, print, clock);
+  const auto failure = options.force_primary ? rkv::server::force_primary(options, print, clock)
+                       : options.verify      ? rkv::server::verify_data(options, print, clock)
+                                             : rkv::server::restore_data(options, print, clock);
   const bool flushed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (failure) return tell(*failure);
   if (flushed) return rkv::server::kExitClean;
@@ -274,7 +276,8 @@ int main(int argc, char** argv) {
     umask(0077);
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is then an error, like a full disk
-    const bool serves = !parsed.options.verify && parsed.options.restore.empty();
+    const bool serves =
+        !parsed.options.verify && parsed.options.restore.empty() && !parsed.options.force_primary;
     const sigset_t signals = awaited_signals();
     if (serves) pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     rkv::server::install_log_sink(parsed.options.log_level, parsed.options.log_format);

@@ -349,7 +349,8 @@ std::optional<Failure> Server::join_group() {
        .data_dir = options_.data_dir,
        .secret = secret,
        .queue_bytes = options_.queue_bytes,
-       .sync_interval_ms = static_cast<int>(options_.sync_interval_ms)},
+       .sync_interval_ms = static_cast<int>(options_.sync_interval_ms),
+       .min_copies = options_.min_copies},
       {.engine = *engine_, .store = *configurations_, .clock = clock_, .unix_ms = [] {
          return static_cast<std::uint64_t>(unix_ns() / kNanosPerMs);
        }});
@@ -485,7 +486,9 @@ std::optional<Failure> Server::create_workers() {
                            .revocations = revocations_.get(),
                            .outcomes = outcomes_.get(),
                            .rounds = replicator_ ? &replicator_->rounds() : nullptr,
-                           .earlier_outcomes = earlier_outcomes_.get()},
+                           .earlier_outcomes = earlier_outcomes_.get(),
+                           .lacks_copies = replicator_ ? &replicator_->lacks_copies() : nullptr,
+                           .change_group = change_of_group()},
                           each);
   };
   if (const Status created = endpoints_->create_workers(threads, make); !created) {
@@ -624,6 +627,21 @@ void Server::replicate() {
                       Version replicated) { memory_->set_group_line(tick, replicated); },
        .close = [this](const std::string& primary) { endpoints_->leave(primary); },
        .is_quiet = [this] { return endpoints_->are_quiet(); }});
+}
+
+// Called by workers.
+Worker::ChangeGroup Server::change_of_group() {
+  if (replicator_ == nullptr) return {};
+  return [this](Opcode opcode, std::string_view name) {
+    const auto task = std::make_shared<GroupTask>([this] { endpoints_->wake_workers(); });
+    const auto done = [task](const Status& status) { task->finish(status); };
+    if (opcode == Opcode::kMovePrimary) {
+      replicator_->hand_over(std::string(name), done);
+    } else {
+      replicator_->remove(std::string(name), done);
+    }
+    return std::shared_ptr<const GroupTask>(task);
+  };
 }
 
 bool Server::begin_leaving() {

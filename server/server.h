@@ -126,6 +126,7 @@ class Server {
   void disk_moved();
   void tick_memory();
   void replicate();
+  Worker::ChangeGroup change_of_group();
   std::optional<Failure> create_store();
   std::optional<Failure> create_workers();
   DiskReads disk_reads() const;

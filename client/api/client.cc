@@ -112,6 +112,32 @@ Result<std::uint64_t> Client::revoke_user(std::string_view name, Timeout timeout
   return load_le<std::uint64_t>(reply->response().value.data());
 }
 
+namespace {
+Status change_group(client::Engine& engine, Opcode opcode, std::string_view replica,
+                    std::chrono::milliseconds timeout) {
+  if (!is_user_name(replica)) {
+    return fail(Code::kInvalidArgument,
+                "a replica's name has 1 to 64 letters, digits, '.', '_' and '-', and begins with a "
+                "letter, digit or '_'");
+  }
+  Request request{.opcode = opcode};
+  request.value = as_bytes(replica);
+  const auto reply = engine.requester.ask_once(request, engine.connector.deadline(timeout));
+  if (!reply && reply.error().code == Code::kNotFound) {
+    return fail(Code::kNotFound, "the group has no replica of this name");
+  }
+  return reply ? Status{} : Status(std::unexpected(reply.error()));
+}
+}  // namespace
+
+Status Client::move_primary(std::string_view replica, Timeout timeout) {
+  return change_group(*engine_, Opcode::kMovePrimary, replica, timeout);
+}
+
+Status Client::remove_replica(std::string_view replica, Timeout timeout) {
+  return change_group(*engine_, Opcode::kRemoveReplica, replica, timeout);
+}
+
 ClientStats& ClientStats::operator+=(const ClientStats& other) {
   gets += other.gets;
   one_sided_gets += other.one_sided_gets;

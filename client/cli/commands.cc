@@ -104,12 +104,22 @@ OrFailure<void> prepare_keys(Job& job) {
 
 // The words are taken as typed.
 OrFailure<void> check_admin(const std::vector<std::string>& words) {
-  if (words.front() != "revoke") {
-    return failure(kUsage, fmt::format("admin has no command '{}'; the command is revoke NAME",
-                                       rkv::shown(words.front())));
+  const std::string& command = words.front();
+  const bool is_about_all = command == "groups";
+  const bool is_about_one =
+      command == "revoke" || command == "move-primary" || command == "remove-replica";
+  if (!is_about_all && !is_about_one) {
+    return failure(kUsage, fmt::format("admin has no command '{}'; the commands are revoke USER, "
+                                       "groups, move-primary REPLICA and remove-replica REPLICA",
+                                       rkv::shown(command)));
   }
-  if (is_user_name(words.back())) return {};
-  return failure(kUsage, fmt::format("'{}' is not the name of a user", rkv::shown(words.back())));
+  const char* const whose = command == "revoke" ? "user" : "replica";
+  if (is_about_all && words.size() != 1) return failure(kUsage, "admin groups takes no name");
+  if (is_about_one && words.size() != 2)
+    return failure(kUsage, fmt::format("admin {} takes the name of a {}", command, whose));
+  if (is_about_all || is_user_name(words.back())) return {};
+  return failure(kUsage,
+                 fmt::format("'{}' is not the name of a {}", rkv::shown(words.back()), whose));
 }
 
 // Decodes prefix and bounds, which are in hex if keys are.

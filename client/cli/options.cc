@@ -402,7 +402,8 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kFlush, "flush", "", "wait until everything is on disk", 0, 0},
       {Verb::kBackup, "backup", "NAME", "create a backup on the server's host", 1, 1},
       {Verb::kStats, "stats", "", "counters of client and server", 0, 0},
-      {Verb::kAdmin, "admin", "revoke NAME", "end the sessions of a user, and keep it out", 2, 2},
+      {Verb::kAdmin, "admin", "COMMAND [NAME]",
+       "revoke USER, groups, move-primary REPLICA or remove-replica REPLICA", 1, 2},
       {Verb::kPing, "ping", "", "measure round trips of a request", 0, 0},
       {Verb::kDoctor, "doctor", "", "check RDMA and servers, and suggest fixes", 0, 0},
   };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/cli/commands.h"
+#include "client/cli/group_admin.h"
 #include "client/cli/output.h"
 #include "client/cli/progress.h"
 #include "common/clock.h"
@@ -164,8 +165,11 @@ ExitCode run_backup(Cluster& client, const Job& job) {
       "; the backup may exist, or may still be created");
 }
 
-// The only command is revoke, as prepare() has checked.
 ExitCode run_admin(Cluster& client, const Job& job) {
+  const std::string& command = job.command.arguments.front();  // prepare() has checked it
+  if (command == "groups") return run_groups(client, job);
+  if (command == "move-primary") return run_move_primary(client, job);
+  if (command == "remove-replica") return run_remove_replica(client, job);
   const std::string& user = job.command.arguments.back();
   const auto revoked = client.revoke_user(user);
   for (std::size_t i = 0; !job.command.globals.json && i < revoked.size(); ++i) {

@@ -243,6 +243,10 @@ std::string set_threads(Options& options, const std::string& value) {
   return set_number<std::uint32_t>(options.threads, value, 1, 256);
 }
 
+std::string set_min_copies(Options& options, const std::string& value) {
+  return set_number<std::uint32_t>(options.min_copies, value, 1, 16);
+}
+
 std::string set_counter_cells(Options& options, const std::string& value) {
   return set_number<std::uint32_t>(options.counter_cells, value, 0, 1U << 26);
 }
@@ -264,6 +268,8 @@ std::vector<Setting> settings_of_data() {
       {"group", "NAME", "name of the replicated group in etcd; with --etcd",
        set_name<&Options::group>},
       {"name", "NAME", "name of this replica in its group; with --etcd", set_name<&Options::name>},
+      {"min-copies", "N",
+       "refuse writes while fewer replicas of the group are in sync (default: 1)", set_min_copies},
       {"group-secret", "FILE",
        "64 hexadecimal digits that all replicas of the group have; replicas on other hosts need it",
        set_text<&Options::group_secret>},
@@ -375,6 +381,8 @@ cxxopts::Options make_flags() {
   add("verify", "read all of --data-dir, change nothing, print what is found, and exit");
   add("restore", "create --data-dir, which must be empty or missing, from a backup, and exit",
       cxxopts::value<std::string>(), "BACKUP");
+  add("force-primary",
+      "make this replica its group's next primary, give up what others have, and exit");
   add("accept-damaged-log", "start although synced writes are lost with a damaged write-ahead log");
   add("h,help", "print this help and exit");
   add("version", "print the version and exit");
@@ -467,6 +475,8 @@ bool is_wildcard(const std::string& listen) {
 // What a replica of a group must have. Its other port is the next one.
 std::string group_problem(const Options& options) {
   if (!options.is_in_group()) {
+    if (options.force_primary) return "force-primary needs etcd: give --etcd as well";
+    if (options.min_copies != 1) return "min-copies needs etcd: give --etcd as well";
     if (options.group.empty() && options.name.empty() && options.group_secret.empty()) return {};
     return "group, name and group-secret need etcd: give --etcd as well";
   }
@@ -498,6 +508,10 @@ std::string combination_problem(const cxxopts::ParseResult& flags, const Options
   const bool restores = flags.count("restore") != 0;
   if (options.verify && restores) {
     return "--verify cannot be combined with --restore, which verifies too";
+  }
+  if (options.force_primary && (options.verify || restores)) {
+    return fmt::format("--force-primary cannot be combined with --{}: leave it out",
+                       restores ? "restore" : "verify");
   }
   if (restores && options.restore.empty()) return "--restore needs the directory of a backup";
   if ((options.verify || restores) && options.data_dir.empty()) {
@@ -553,6 +567,7 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
     }
   }
   parsed.options.verify = flags.count("verify") != 0;
+  parsed.options.force_primary = flags.count("force-primary") != 0;
   parsed.options.accept_damaged_log = flags.count("accept-damaged-log") != 0;
   if (const auto backup = from_flags(flags, "restore")) parsed.options.restore = backup->value;
   if (std::string problem = combination_problem(flags, parsed.options); !problem.empty()) {

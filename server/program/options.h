@@ -28,6 +28,7 @@ struct Options {
   std::string group;                                    // its name in etcd
   std::string name;                                     // of this replica in its group
   std::string group_secret;                             // file; empty: none
+  std::uint32_t min_copies = 1;                         // in sync, for writes; with a group
   Durability durability = Durability::kMemory;          // of writes that specify none
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // everything that clients READ
   std::vector<unsigned> cpus;                           // one per worker; empty = anywhere
@@ -57,6 +58,7 @@ struct Options {
   // Runs without serving clients (offline.h).
   bool verify = false;
   std::string restore;  // directory of the backup
+  bool force_primary = false;
 
   bool is_in_group() const { return !etcd.empty(); }
   bool admits_other_hosts() const { return no_auth || !users.empty(); }

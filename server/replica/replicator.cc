@@ -24,6 +24,7 @@
 #include "server/replica/entry_block.h"
 #include "server/replica/group_reporter.h"
 #include "server/replica/log_sender.h"
+#include "server/replica/removal.h"
 #include "server/replica/replica_storage.h"
 #include "server/replica/silent_peers.h"
 #include "server/replication/connection/replica_connection.h"
@@ -111,6 +112,7 @@ class Replicator::Impl {
   Result<Storage*> take_over();
   void serve(Serving serving);
   void hand_over(const std::string& name, const std::function<void(const Status&)>& done);
+  void remove(const std::string& name, const std::function<void(const Status&)>& done);
   Status stop();
   void disk_moved() { wake(); }
   void request(Durability level, std::uint64_t sequence);
@@ -119,6 +121,7 @@ class Replicator::Impl {
   std::atomic<std::uint64_t> first_unix_ms_{0};
   std::shared_ptr<const LoggedOutcomes> outcomes_;  // once taken over
   std::uint64_t group_ = 0;                         // likewise
+  std::atomic<bool> lacks_copies_{false};
   ReplicationRounds rounds_{[this] { wake(); }};
 
  private:
@@ -202,6 +205,7 @@ class Replicator::Impl {
   std::optional<Serving> serving_;
   std::unique_ptr<LogSender> sender_;
   std::optional<Departure> departure_;
+  Removal removal_;
   std::atomic<std::uint64_t> wanted_wal_{0};
   std::atomic<std::uint64_t> wanted_sync_{0};
   std::uint64_t round_ = 0;  // under way; 0: none
@@ -596,6 +600,8 @@ void Replicator::Impl::lead(Cause cause) {
   look_at_own_disk();
   if (serving_) make_rounds();
   if (departure_) depart();
+  removal_.step(primary);
+  lacks_copies_.store(primary.configuration().in_sync_count() < options_.min_copies);
   latest_unix_ms_.store(primary.unix_ms());
   // Clients that wait come first. But new entries raise no mark before they are answered.
   if (serving_) show_marks();
@@ -737,10 +743,23 @@ void Replicator::Impl::hand_over(const std::string& name,
     if (stopping_ || primary == nullptr || !departure_ || !membership_.acts(now()))
       return done(fail(Code::kNotPrimary, "this replica is not the primary"));
     if (agent_.unanswered_for(now()) != 0)
-      return done(fail(Code::kUnreachable, "etcd does not answer: nobody can become the primary"));
+      return done(fail(Code::kBusy, "etcd does not answer: nobody can become the primary"));
     const Status begun = departure_->begin(*primary, name, now());
     if (begun) depart();
     done(begun);
+  });
+}
+
+void Replicator::Impl::remove(const std::string& name,
+                              const std::function<void(const Status&)>& done) {
+  asio::post(io_, [this, name, done] {
+    Primary* const primary = membership_.primary();
+    if (stopping_ || primary == nullptr || !membership_.acts(now()))
+      return done(fail(Code::kNotPrimary, "this replica is not the primary"));
+    if (agent_.unanswered_for(now()) != 0)
+      return done(fail(Code::kBusy, "etcd does not answer: no replica can be removed"));
+    removal_.begin(*primary, name, done);
+    pump();
   });
 }
 
@@ -819,8 +838,12 @@ std::uint32_t Replicator::group() const {
 void Replicator::serve(Serving serving) {
   impl_->serve(std::move(serving));
 }
-void Replicator::hand_over(std::string name, std::function<void(const Status&)> done) {
+void Replicator::hand_over(const std::string& name,
+                           const std::function<void(const Status&)>& done) {
   impl_->hand_over(name, done);
+}
+void Replicator::remove(const std::string& name, const std::function<void(const Status&)>& done) {
+  impl_->remove(name, done);
 }
 Status Replicator::stop() {
   return impl_->stop();
@@ -836,6 +859,9 @@ std::uint64_t Replicator::latest_unix_ms() const {
 }
 std::uint64_t Replicator::first_unix_ms() const {
   return impl_->first_unix_ms_.load(std::memory_order_relaxed);
+}
+const std::atomic<bool>& Replicator::lacks_copies() const {
+  return impl_->lacks_copies_;
 }
 ReplicationRounds& Replicator::rounds() {
   return impl_->rounds_;

@@ -23,6 +23,7 @@
 // Thread safety: any thread, except start, take_over, serve and stop: the owner.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,6 +54,7 @@ class Replicator {
     GroupSecret secret = GroupSecret::well_known();
     std::size_t queue_bytes = std::size_t{64} << 20;
     int sync_interval_ms = 1000;
+    std::size_t min_copies = 1;  // with fewer replicas in sync, writes are refused
     ReplicationTimes times{};
   };
   struct Parts {
@@ -117,7 +119,9 @@ class Replicator {
   // Makes the replica of this name the primary (empty: any that is in sync). The hand-over begins
   // if `done` is called without an error; then state().is_handing_over, until it has failed, or the
   // phase is kEnded. Any thread; `done` is called on the replicator's thread.
-  void hand_over(std::string name, std::function<void(const Status&)> done);
+  void hand_over(const std::string& name, const std::function<void(const Status&)>& done);
+  // Takes a replica that is gone out of the group. `done` as above, when etcd has it or refuses.
+  void remove(const std::string& name, const std::function<void(const Status&)>& done);
   // Ends the threads and connections. Blocks for about a second at most, and until the disk of a
   // backup has what it was given. Call it before the applier of a primary is stopped.
   Status stop();
@@ -131,6 +135,8 @@ class Replicator {
   std::uint64_t latest_unix_ms() const;
   // The time at which a primary began its term: no earlier one is shown.
   std::uint64_t first_unix_ms() const;
+  // Whether fewer than min_copies replicas are in sync, this primary among them.
+  const std::atomic<bool>& lacks_copies() const;
   // What answers of workers may await.
   ReplicationRounds& rounds();
 

@@ -280,7 +280,27 @@ std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
     const auto next = joined(configuration_, connection.replica);
     if (next) return *next;
   }
+  if (!removing_.empty()) {
+    const auto next = without(configuration_, removing_);
+    if (next) return *next;
+  }
   return std::nullopt;
+}
+
+Status Primary::remove(std::string_view name) {
+  const Member* const member = configuration_.find(name);
+  if (member == nullptr) return fail(Code::kNotFound, "the group has no replica of that name");
+  if (name == configuration_.primary)
+    return fail(Code::kConflict, "it is the primary: make another replica the primary first");
+  if (member->in_sync())
+    return fail(Code::kConflict, "it is in sync, so its data counts: stop it first");
+  const bool is_connected = std::ranges::any_of(
+      connections_, [name](const auto& each) { return each.second.replica.name == name; });
+  if (is_connected)
+    return fail(Code::kConflict, "it is connected, and would be a member again: stop it first");
+  if (is_removing()) return fail(Code::kBusy, "another replica is being removed");
+  removing_ = name;
+  return {};
 }
 
 std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
@@ -301,6 +321,8 @@ void Primary::configuration_is(const GroupConfiguration& now_stored, Nanos now) 
   note_silence(now);
   configuration_ = now_stored;
   change_.reset();
+  if (const Member* const gone = configuration_.find(removing_); gone == nullptr || gone->in_sync())
+    removing_.clear();
   for (const Member& member : configuration_.members) {
     if (!counts(member.epoch)) continue;
     Process& process = processes_[member.epoch];

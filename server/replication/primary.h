@@ -144,6 +144,11 @@ class Primary {
   // REQUIRES: this replica is still its primary in the same term.
   void configuration_is(const GroupConfiguration& now_stored, Nanos now);
   const GroupConfiguration& configuration() const { return configuration_; }
+  // Takes a member that is gone out of the group, by a later begin_change(). kNotFound, kConflict,
+  // kBusy: why not.
+  Status remove(std::string_view name);
+  // False: it is no member any more, or it is in sync again.
+  bool is_removing() const { return !removing_.empty(); }
 
  private:
   struct Process {  // by epoch
@@ -186,6 +191,7 @@ class Primary {
   GroupConfiguration configuration_;
   std::optional<GroupConfiguration> change_{};  // its outcome is not known
   Nanos change_since_ = 0;
+  std::string removing_;  // a member; empty: none
   const std::uint64_t inherited_;
   Marks marks_;
   std::uint64_t own_wal_ = 0;

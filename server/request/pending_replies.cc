@@ -14,6 +14,7 @@ using AwaitSweep = RequestHandler::AwaitSweep;
 using AwaitPage = RequestHandler::AwaitPage;
 using AwaitRevocation = RequestHandler::AwaitRevocation;
 using AwaitRound = RequestHandler::AwaitRound;
+using AwaitGroup = RequestHandler::AwaitGroup;
 
 PendingReplies::PendingReplies(Parts parts, std::size_t capacity) : parts_(std::move(parts)) {
   held_.reserve(capacity);
@@ -74,6 +75,7 @@ bool PendingReplies::is_over(const Held& held, bool disk_failed) const {
     return revocation->revocation->done();
   if (const auto* const round = std::get_if<AwaitRound>(&*held.awaited))
     return parts_.handler.is_over(*round);
+  if (const auto* const group = std::get_if<AwaitGroup>(&*held.awaited)) return group->task->done();
   return false;  // a sweep: continue_after_sweep() replaces it
 }
 
@@ -91,6 +93,8 @@ Response PendingReplies::answer_to(Held& held) const {
     return response;
   }
   if (std::holds_alternative<AwaitRound>(*held.awaited)) return held.response;
+  if (const auto* const group = std::get_if<AwaitGroup>(&*held.awaited))
+    return RequestHandler::changed(held.response, *group->task);
   const auto& mark = std::get<AwaitMark>(*held.awaited);
   if (!parts_.handler.is_reached(mark.level, mark.through)) {
     return parts_.handler.disk_failed(held.response);
@@ -137,7 +141,8 @@ void PendingReplies::drop(const Session& session) {
 bool PendingReplies::delays_stop() const {
   return std::ranges::any_of(held_, [](const Held& held) {
     const bool is_unbounded = held.response.opcode == Opcode::kBackup ||
-                              (held.awaited && std::holds_alternative<AwaitRound>(*held.awaited));
+                              (held.awaited && std::holds_alternative<AwaitRound>(*held.awaited)) ||
+                              (held.awaited && std::holds_alternative<AwaitGroup>(*held.awaited));
     return !is_unbounded && !held.session->ending;
   });
 }

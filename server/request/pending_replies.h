@@ -60,7 +60,8 @@ class PendingReplies {
   // Whether the last answer() found no large buffer for a reply whose wait is over.
   bool some_for_buffers() const { return some_for_buffers_; }
   // Whether a reply is held that an orderly stop waits for. It does not wait for backups: one may
-  // take as long as the disk needs. Nor for rounds, which a group may be unable to make.
+  // take as long as the disk needs. Nor for what a group may be unable to do: rounds, changes of
+  // itself.
   bool delays_stop() const;
 
  private:

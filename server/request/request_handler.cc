@@ -67,6 +67,11 @@ WriteTag tag_of(const WriteTag& whose, const Request& request) {
           .opcode = request.opcode};
 }
 
+// Replicas that are away may be back soon, so clients try again.
+constexpr Error kTooFewCopies{
+    .code = Code::kBusy,
+    .text = "too few replicas of the group are in sync for a write (--min-copies)"};
+
 // The opcode of a refusal. An unknown opcode would make the answer unreadable.
 Opcode answerable(Bytes message) {
   const auto opcode = static_cast<Opcode>(load_le<std::uint8_t>(message.data()));
@@ -79,7 +84,8 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t
                                Durability durability, std::function<std::string()> stats,
                                std::uint32_t network, Backups* backups,
                                CounterFlusher* counter_flusher, Scans* scans,
-                               std::uint16_t max_packed, ReplicationRounds* rounds)
+                               std::uint16_t max_packed, ReplicationRounds* rounds,
+                               const std::atomic<bool>* lacks_copies)
     : store_(store),
       log_(log),
       boot_(boot),
@@ -91,6 +97,7 @@ RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t
       scans_(scans),
       max_packed_(max_packed),
       rounds_(rounds),
+      lacks_copies_(lacks_copies),
       value_(kMaxInlineBytes),
       results_(kMaxInlineBytes) {
   RKV_CHECK(durability_ != Durability::kDefault &&
@@ -127,6 +134,8 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLook
                           .text = "the server keeps its data in memory only: start it with "
                                   "--data-dir, or write with durability memory"}));
   }
+  if (lacks_copies_for(request->opcode)) [[unlikely]]
+    return reply(refusal(request->opcode, sequence, kTooFewCopies));
   look_ = look;
   if (log_.is_replicated()) [[unlikely]] {
     tag_ = tag_of(whose, *request);
@@ -169,6 +178,10 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
     case Opcode::kRevoke:
       return {.response = {.opcode = Opcode::kRevoke, .sequence = request.sequence},
               .next = RevokeUser{as_text(request.value)}};
+    case Opcode::kMovePrimary:
+    case Opcode::kRemoveReplica:
+      return {.response = {.opcode = request.opcode, .sequence = request.sequence},
+              .next = ChangeGroup{.opcode = request.opcode, .name = as_text(request.value)}};
   }
   return {.next = Disconnect{}, .malformed = true};  // unreachable: the decoder checks opcodes
 }
@@ -335,6 +348,8 @@ Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) 
         operation.opcode, 0,
         {.code = Code::kInvalidArgument, .text = "a get in a pack must have a key only"});
   }
+  if (lacks_copies_for(operation.opcode)) [[unlikely]]
+    return refusal(operation.opcode, 0, kTooFewCopies);
   const Durability level = level_of(operation);
   if (operation.opcode == Opcode::kGet) {
     // In a durable pack a value would be held until the mark.
@@ -656,6 +671,11 @@ RequestHandler::Answer RequestHandler::backup_swept(std::uint64_t sequence, Byte
 Response RequestHandler::backed_up(const Response& awaited, const Backup& backup) {
   if (!backup.failure()) return awaited;
   return refusal(Opcode::kBackup, awaited.sequence, *backup.failure());
+}
+
+Response RequestHandler::changed(const Response& awaited, const GroupTask& task) {
+  if (task.status()) return awaited;
+  return refusal(awaited.opcode, awaited.sequence, task.status().error());
 }
 
 // The scan shows every write that has a sequence now, which includes all acknowledged writes.

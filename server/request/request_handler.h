@@ -24,6 +24,7 @@
 #include "server/persistence/commit_log.h"
 #include "server/persistence/logged_outcomes.h"
 #include "server/persistence/replication_rounds.h"
+#include "server/request/group_task.h"
 #include "server/request/outcomes.h"
 #include "server/store/store.h"
 
@@ -76,6 +77,15 @@ class RequestHandler {
   struct RevokeUser {
     std::string_view name;  // lies in the message
   };
+  // Change the server's group, about the replica of this name.
+  struct ChangeGroup {
+    Opcode opcode = Opcode::kMovePrimary;
+    std::string_view name;  // lies in the message
+  };
+  // Send changed() as soon as `task` is done.
+  struct AwaitGroup {
+    std::shared_ptr<const GroupTask> task;
+  };
   // Send revoked() as soon as `revocation` is done.
   struct AwaitRevocation {
     std::shared_ptr<const Revocation> revocation;
@@ -86,10 +96,10 @@ class RequestHandler {
   };
   struct Disconnect {};  // the message is not even a header: no answer is possible
   // What an answer that is held back awaits.
-  using Awaited =
-      std::variant<AwaitMark, AwaitBackup, AwaitSweep, AwaitPage, AwaitRevocation, AwaitRound>;
+  using Awaited = std::variant<AwaitMark, AwaitBackup, AwaitSweep, AwaitPage, AwaitRevocation,
+                               AwaitRound, AwaitGroup>;
   using Next = std::variant<Reply, Awaited, AwaitLoad, ReadRequest, FetchValue, FindOutcome,
-                            RevokeUser, Disconnect>;
+                            RevokeUser, ChangeGroup, Disconnect>;
   // What has become of an operation of a pack that a pack may have and that was begun.
   struct Outcome {
     Opcode opcode;
@@ -104,6 +114,7 @@ class RequestHandler {
 
   // `stats` makes the JSON of a stats request. `durability` applies to writes that do not specify
   // one. `network` is the number of the cells that the clients can reach (Store::add_cells).
+  // `lacks_copies`: true while the group has too few replicas for writes; nullptr: never.
   // `max_packed`: operations in a pack. `backups`, `scans`: nullptr if not supported.
   // `counter_flusher`: nullptr if no counter is ever one-sided. `rounds`: nullptr if the log is not
   // replicated. References must outlive the handler.
@@ -111,7 +122,8 @@ class RequestHandler {
                  std::function<std::string()> stats, std::uint32_t network = kNoNetwork,
                  Backups* backups = nullptr, CounterFlusher* counter_flusher = nullptr,
                  Scans* scans = nullptr, std::uint16_t max_packed = kMaxPacked,
-                 ReplicationRounds* rounds = nullptr);
+                 ReplicationRounds* rounds = nullptr,
+                 const std::atomic<bool>* lacks_copies = nullptr);
   static constexpr std::uint32_t kNoNetwork = ~std::uint32_t{0};
 
   // Sets the time of the turn. Answers carry it, so it must not be later than the time at which
@@ -166,6 +178,8 @@ class RequestHandler {
   Answer after_sweep(const Response& awaited, Bytes value, const Status& swept);
   // The answer to a backup request. REQUIRES: `backup` is done.
   static Response backed_up(const Response& awaited, const Backup& backup);
+  // The answer to a change of the group. REQUIRES: `task` is done.
+  static Response changed(const Response& awaited, const GroupTask& task);
   // The answer to a scan. Its value lies in `page`. REQUIRES: `page` is done.
   Response scanned(const Response& awaited, const ScanTask& page) const;
   // Adds the marks and the time, which every answer carries.
@@ -174,6 +188,11 @@ class RequestHandler {
  private:
   Answer serve(const Request& request);
   Answer ping(const Request& request);
+  // Whether it is a write, and the group has too few replicas that are in sync.
+  bool lacks_copies_for(Opcode opcode) const {
+    return lacks_copies_ != nullptr && traits_of(opcode).takes_durability &&
+           opcode != Opcode::kPack && lacks_copies_->load(std::memory_order_relaxed);
+  }
   // Whether the client's role allows the operation: one comparison.
   bool is_allowed(Opcode opcode) const { return traits_of(opcode).role <= role_; }
   // The refusal of an operation that is not allowed. Its text is valid until the next one.
@@ -221,6 +240,7 @@ class RequestHandler {
   Scans* const scans_;
   const std::uint16_t max_packed_;
   ReplicationRounds* const rounds_;
+  const std::atomic<bool>* const lacks_copies_;
   Nanos now_ = 0;
   Role role_ = Role::kRead;  // of the client whose request is being handled
   DiskLookup look_;          // of the request that is being handled

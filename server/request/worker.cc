@@ -63,11 +63,13 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageBu
       handler_(
           parts.store, parts.log, parts.boot, parts.durability,
           [this] { return stats_.text(counters_.get(WorkerCounters::kTurns)); }, parts.network,
-          parts.backups, parts.counter_flusher, parts.scans, room.max_packed, parts.rounds),
+          parts.backups, parts.counter_flusher, parts.scans, room.max_packed, parts.rounds,
+          parts.lacks_copies),
       large_put_receiver_(handler_, kFetches),
       long_(std::move(long_requests)),
       disk_fetcher_(parts.disk_fetcher),
       revocations_(parts.revocations),
+      change_group_(parts.change_group),
       outcomes_(parts.outcomes),
       earlier_outcomes_(parts.earlier_outcomes),
       sessions_(options.clients, *queue_, parts.clock, counters_, parts.wait_until, parts.outcomes),
@@ -378,6 +380,10 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
     revoke(request, std::move(answer));
     return Served::kDone;
   }
+  if (std::holds_alternative<RequestHandler::ChangeGroup>(answer.next)) {
+    change_group(request, std::move(answer));
+    return Served::kDone;
+  }
   on_malformed(session, DropReason::kMalformed);  // Disconnect
   return Served::kDone;
 }
@@ -397,6 +403,22 @@ void Worker::revoke(const ReceivedRequest& request, RequestHandler::Answer answe
            "connect after the next start",
            field("user", name), field("by", by == nullptr ? "" : by->name));
   answer.next = RequestHandler::Awaited(RequestHandler::AwaitRevocation{std::move(*revoked)});
+  pending_.add(*request.session, answer, request.taken);
+}
+
+// REQUIRES: has_room_for_small(), and that the answer's next step is ChangeGroup.
+void Worker::change_group(const ReceivedRequest& request, RequestHandler::Answer answer) {
+  if (!change_group_) {
+    return refuse(request,
+                  {.code = Code::kUnsupported, .text = "the server is in no replicated group"});
+  }
+  const auto change = std::get<RequestHandler::ChangeGroup>(answer.next);
+  const User* const by = request.session->user.get();
+  log_warn(EventName("group_change_asked"), "\"{}\" asks for {} of {}",
+           field("by", by == nullptr ? std::string_view("a client") : by->name),
+           field("change", to_string(change.opcode)), field("replica", change.name));
+  answer.next = RequestHandler::Awaited(
+      RequestHandler::AwaitGroup{change_group_(change.opcode, change.name)});
   pending_.add(*request.session, answer, request.taken);
 }
 

@@ -78,6 +78,9 @@ struct WorkerOptions {
 
 class Worker {
  public:
+  // Begins kMovePrimary or kRemoveReplica; must not block.
+  using ChangeGroup =
+      std::function<std::shared_ptr<const GroupTask>(Opcode, std::string_view replica)>;
   // References must outlive the worker. `clock`: in a group a RawClock, whose time the group line
   // has, too: clients compare it with that of the answers. `durability` applies to writes that do
   // not specify one. `make_durable` asks the applier to advance a mark; at most one call per turn
@@ -104,6 +107,8 @@ class Worker {
     ReplicationRounds* rounds = nullptr;                 // nullptr: the log is not replicated
     // Of the group's earlier primaries; nullptr: the log is not replicated.
     const LoggedOutcomes* earlier_outcomes = nullptr;
+    const std::atomic<bool>* lacks_copies = nullptr;  // as RequestHandler
+    ChangeGroup change_group{};                       // nullptr: in no group
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -159,6 +164,7 @@ class Worker {
   bool is_refused_on_leaving(Bytes message) const;
   void note_quiet();
   void revoke(const ReceivedRequest& request, RequestHandler::Answer answer);
+  void change_group(const ReceivedRequest& request, RequestHandler::Answer answer);
   void keep(Session& session, const RequestHandler::Answer& answer);
   Served answer_outcome(const ReceivedRequest& request, const RequestHandler::FindOutcome& asked);
   bool has_had_its_pack(const Session& session) const {
@@ -197,6 +203,7 @@ class Worker {
   LongRequestReader long_;
   DiskFetcher* const disk_fetcher_;
   Revocations* const revocations_;
+  const ChangeGroup change_group_;
   const OutcomeArchive* const outcomes_;
   const LoggedOutcomes* const earlier_outcomes_;
   SessionTable sessions_;

@@ -162,6 +162,19 @@ TEST(Request, ARevocationNamesAUser) {
   EXPECT_FALSE(decode_response(Bytes(answer).first(kResponseHeaderBytes + 7))) << "no number";
 }
 
+TEST(Request, AChangeOfAGroupNamesAReplica) {
+  std::uint64_t sequence = 0;
+  for (const Opcode opcode : {Opcode::kMovePrimary, Opcode::kRemoveReplica}) {
+    const auto accepted = [&](std::string_view name) {
+      return decode_request(encode_request({.opcode = opcode, .value = as_bytes(name)}), &sequence)
+          .has_value();
+    };
+    EXPECT_TRUE(accepted("n2"));
+    for (const std::string& bad : {std::string(), std::string("n 2"), std::string(65, 'n')})
+      EXPECT_FALSE(accepted(bad)) << bad;
+  }
+}
+
 TEST(Request, ReservedBitsMustBeZero) {
   const auto good = encode_request({.opcode = Opcode::kPing, .sequence = 1});
   std::uint64_t sequence = 0;

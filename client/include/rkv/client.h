@@ -158,6 +158,15 @@ class RKV_EXPORT Client : public Operations<Client> {
   // kNotFound: the server has no user of this name. kInvalidArgument: not a name, or the client's
   // own user. kUnsupported: the server has no users. kPermission: this user may not.
   Result<std::uint64_t> revoke_user(std::string_view name, Timeout timeout = {});
+  // ---- the replicated group of the server; with users they take the role admin. kUnsupported: the
+  // server is in no group. kBusy: its etcd does not answer, or another change is under way.
+
+  // Begins to make the replica of this name the primary. Operations of clients go on with it, and
+  // wait for a moment. kNotFound: it is no member. kConflict: it is not in sync, or is the primary.
+  Status move_primary(std::string_view replica, Timeout timeout = {});
+  // Takes a replica that is gone out of the group. kNotFound: it is no member. kConflict: it is in
+  // sync or connected, or is the primary.
+  Status remove_replica(std::string_view replica, Timeout timeout = {});
 
   // ---- this client
 

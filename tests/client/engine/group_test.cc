@@ -214,6 +214,69 @@ TEST_P(GroupTest, AConnectionThatIsLostIsMadeAgainToTheSameServerFirst) {
   EXPECT_EQ(server_.called, (std::vector<std::string>{"a:1", "a:1"}));
 }
 
+// LINK-4: what the server refuses because it hands over is done by the next one.
+TEST_P(GroupTest, AServerThatHandsOverIsLeftAndNothingIsInDoubt) {
+  store("key", "value");
+  server_.answer = [this](const Request& request) -> std::optional<Response> {
+    if (server_.called.back() == "b:2") return answer(request);
+    Response leaves;
+    leaves.code = static_cast<std::uint8_t>(Code::kNotPrimary);
+    return leaves;
+  };
+  server_.before_connect = [this] {
+    const bool is_next = server_.connects != 0;
+    server_.refuse = [is_next](const std::string& address) -> std::optional<ConnectReject> {
+      if (!is_next || address == "b:2") return std::nullopt;
+      return ConnectReject{.code = Code::kNotPrimary, .text = "a backup of", .primary = "b:2"};
+    };
+  };
+  ASSERT_TRUE(client().put("key", "value"));
+  EXPECT_EQ(server_.called, (std::vector<std::string>{"a:1", "a:1", "b:2"}));
+  EXPECT_EQ(client().stats().outcomes_asked, 0U);
+  EXPECT_LT(server_.clock.now(), 20 * kMs);
+}
+
+TEST_P(GroupTest, ManyAtOnceGoOnWithTheNextServer) {
+  int answers = 0;
+  server_.answer = [this, &answers](const Request& request) -> std::optional<Response> {
+    if (server_.called.back() == "b:2" || ++answers <= 5) return answer(request);
+    Response leaves;
+    leaves.code = static_cast<std::uint8_t>(Code::kNotPrimary);
+    return leaves;
+  };
+  server_.before_connect = [this] {
+    const bool is_next = server_.connects != 0;
+    server_.refuse = [is_next](const std::string& address) -> std::optional<ConnectReject> {
+      if (!is_next || address == "b:2") return std::nullopt;
+      return ConnectReject{.code = Code::kNotPrimary, .text = "a backup of", .primary = "b:2"};
+    };
+  };
+  std::vector<std::string> keys;
+  for (int i = 0; i < 40; ++i)
+    keys.push_back("key" + std::to_string(i));
+  std::vector<KeyValue> items;
+  for (const std::string& key : keys)
+    items.push_back({.key = key, .value = "value"});
+  for (const auto& put : client().multi_put(items))
+    EXPECT_TRUE(put) << to_string(put.error());
+  EXPECT_EQ(server_.called.back(), "b:2");
+  EXPECT_EQ(client().stats().outcomes_asked, 0U);
+}
+
+// It does not wait for a tick that will not come.
+TEST_P(GroupTest, AServerThatHasGivenUpIsLeftAtOnce) {
+  store("key", "value");
+  ASSERT_TRUE(client().get("key"));
+  server_.clock.advance(300 * kMs);  // the tick is too old
+  server_.ticks = false;
+  server_.memory->set_group_line(static_cast<Nanos>(kGivenUpTick));
+  server_.before_connect = [this] { server_.ticks = true; };
+  const Nanos before = server_.clock.now();
+  ASSERT_TRUE(client().get("key"));
+  EXPECT_LT(server_.clock.now() - before, 50 * kMs);
+  EXPECT_EQ(server_.called, (std::vector<std::string>{"a:1", "b:2"}));
+}
+
 TEST_P(GroupTest, TheClientFollowsThePrimary) {
   store("key", "value");
   server_.refuse = [](const std::string& address) -> std::optional<ConnectReject> {

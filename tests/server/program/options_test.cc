@@ -339,6 +339,27 @@ TEST(Options, WhatDoesNotGoTogetherIsRefusedAndNotPassedOver) {
   });
 }
 
+TEST(Options, OptionsOfAGroupNeedOne) {
+  const std::vector<std::string> group = {
+      "--etcd", "192.0.2.9:2379", "--group", "g",        "--name",
+      "n1",     "--data-dir",     "/d",      "--listen", "127.0.0.1:7471"};
+  auto with = [&group](std::vector<std::string> more) {
+    more.insert(more.begin(), group.begin(), group.end());
+    return more;
+  };
+  EXPECT_EQ(parse(group).options.min_copies, 1U);
+  EXPECT_EQ(parse(with({"--min-copies", "2"})).options.min_copies, 2U);
+  EXPECT_FALSE(parse(group).options.force_primary);
+  EXPECT_TRUE(parse(with({"--force-primary"})).options.force_primary);
+  expect_sentences({
+      {{"--min-copies", "2"}, {}, "min-copies needs etcd: give --etcd as well"},
+      {{"--force-primary"}, {}, "force-primary needs etcd: give --etcd as well"},
+      {with({"--force-primary", "--verify"}),
+       {},
+       "--force-primary cannot be combined with --verify: leave it out"},
+  });
+}
+
 TEST(Options, UnknownAndIncompleteFlagsAreNamed) {
   for (const auto& [arguments, word] :
        std::vector<std::pair<std::vector<std::string>, const char*>>{

@@ -617,6 +617,43 @@ TEST_F(SuccessionTest, SaysWhyNot) {
   EXPECT_TRUE(primary.covers(now));
 }
 
+TEST_F(PrimaryTest, RemovesAMemberThatIsGoneOnly) {
+  EXPECT_EQ(primary.remove("z").error().code, Code::kNotFound);
+  EXPECT_EQ(primary.remove("a").error().code, Code::kConflict) << "the primary";
+  EXPECT_EQ(primary.remove("c").error().code, Code::kConflict) << "in sync";
+  connect(2);
+  now += times.failure + 1;
+  exchange(2);
+  primary.configuration_is(*primary.begin_change(now), now);  // c leaves
+  connect(3);
+  EXPECT_EQ(primary.remove("c").error().code, Code::kConflict) << "connected";
+  primary.disconnected(3);
+  ASSERT_TRUE(primary.remove("c"));
+  EXPECT_EQ(primary.remove("c").error().code, Code::kBusy);
+  const auto change = primary.begin_change(now);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->find("c"), nullptr);
+  EXPECT_TRUE(primary.is_removing());
+  primary.configuration_is(*change, now);
+  EXPECT_FALSE(primary.is_removing());
+  EXPECT_FALSE(primary.begin_change(now));
+}
+
+TEST_F(PrimaryTest, AMemberThatComesBackIsNotRemoved) {
+  connect(2);
+  now += times.failure + 1;
+  exchange(2);
+  primary.configuration_is(*primary.begin_change(now), now);  // c leaves
+  ASSERT_TRUE(primary.remove("c"));
+  connect(3);
+  exchange(3);
+  const auto change = primary.begin_change(now);
+  ASSERT_TRUE(change);
+  EXPECT_TRUE(change->find("c")->in_sync());
+  primary.configuration_is(*change, now);
+  EXPECT_FALSE(primary.is_removing());
+}
+
 TEST_F(PrimaryTest, RefusesAnswersThatCannotBe) {
   connect(2);
   ASSERT_TRUE(primary.next(2, now));
@@ -710,7 +747,8 @@ TEST_F(MemberTest, WhoWasToldTakesOverAndActsAtOnce) {
   read(first);
   membership.backup().hello();
   EXPECT_FALSE(membership.backup().receive(HandOver{.term = 1})) << "no primary has spoken";
-  ASSERT_TRUE(membership.backup().receive(Entries{.term = 1, .number = 1, .previous = {}}, now));
+  ASSERT_TRUE(membership.backup().receive(
+      Entries{.term = 1, .number = 1, .previous = {}, .marks = {}}, now));
   ASSERT_TRUE(membership.backup().answer(now));
   EXPECT_FALSE(membership.wanted(now));
   EXPECT_FALSE(membership.backup().receive(HandOver{.term = 2})) << "of another term";
@@ -727,14 +765,16 @@ TEST_F(MemberTest, WhoWasToldTakesOverAndActsAtOnce) {
 TEST_F(MemberTest, WhoWasToldByAnEarlierPrimaryWaits) {
   read(first);
   membership.backup().hello();
-  ASSERT_TRUE(membership.backup().receive(Entries{.term = 1, .number = 1, .previous = {}}, now));
+  ASSERT_TRUE(membership.backup().receive(
+      Entries{.term = 1, .number = 1, .previous = {}, .marks = {}}, now));
   ASSERT_TRUE(membership.backup().answer(now));
   ASSERT_TRUE(membership.backup().receive(HandOver{.term = 1}));
   const auto of_c = *taken_over(first, replica("c", 3), 2);
   read(of_c);
   EXPECT_FALSE(membership.wanted(now)) << "c is the primary now";
   membership.backup().hello();
-  ASSERT_TRUE(membership.backup().receive(Entries{.term = 2, .number = 1, .previous = {}}, now));
+  ASSERT_TRUE(membership.backup().receive(
+      Entries{.term = 2, .number = 1, .previous = {}, .marks = {}}, now));
   ASSERT_TRUE(membership.backup().answer(now));
   read(*taken_over(of_c, replica("b", 2), 3));
   EXPECT_FALSE(membership.acts(now + times.lease));

@@ -62,6 +62,35 @@ class HandlerTest : public ::testing::Test {
   std::vector<std::byte> message_;
 };
 
+// --min-copies
+TEST_F(HandlerTest, WithTooFewCopiesWritesAreRefusedAndReadsAreNot) {
+  std::atomic<bool> lacks_copies{false};
+  handler_ = std::make_unique<RequestHandler>(
+      *store_, *log_, kBoot, Durability::kMemory, [] { return "{}"; }, RequestHandler::kNoNetwork,
+      nullptr, nullptr, nullptr, kMaxPacked, nullptr, &lacks_copies);
+  EXPECT_EQ(put("key", "before").response.code, 0);
+  lacks_copies.store(true);
+  const Response refused = put("key", "after").response;
+  EXPECT_EQ(refused.code, static_cast<std::uint8_t>(Code::kBusy));
+  EXPECT_NE(as_text(refused.value).find("--min-copies"), std::string_view::npos);
+  EXPECT_EQ(ask({.opcode = Opcode::kRemove, .sequence = 3, .key = as_bytes("key")}).response.code,
+            static_cast<std::uint8_t>(Code::kBusy));
+  const Response got =
+      ask({.opcode = Opcode::kGet, .sequence = 3, .key = as_bytes("key")}).response;
+  EXPECT_EQ(as_text(got.value), "before");
+  std::vector<std::byte> bytes(256);
+  PackWriter writer(bytes);
+  writer.add({.opcode = Opcode::kGet, .key = as_bytes("key")});
+  writer.add({.opcode = Opcode::kPut, .key = as_bytes("key"), .value = as_bytes("after")});
+  const Response packed =
+      ask({.opcode = Opcode::kPack, .sequence = 3, .value = writer.finish()}).response;
+  ResultReader results(packed.value);
+  EXPECT_EQ(results.next(Opcode::kGet)->code, 0);
+  EXPECT_EQ(results.next(Opcode::kPut)->code, static_cast<std::uint8_t>(Code::kBusy));
+  lacks_copies.store(false);
+  EXPECT_EQ(put("key", "after").response.code, 0);
+}
+
 // A request of this opcode that the decoder accepts. Without `default`: the compiler demands the
 // case of a new opcode.
 struct Sample {
@@ -93,6 +122,10 @@ struct Sample {
         return;
       case Opcode::kRevoke:
         request.value = as_bytes("billing");
+        return;
+      case Opcode::kMovePrimary:
+      case Opcode::kRemoveReplica:
+        request.value = as_bytes("n2");
         return;
       case Opcode::kScan:
         value.resize(kMaxScanQueryBytes);

@@ -584,6 +584,79 @@ TEST_F(WorkerRevocations, AreRefusedWithAReason) {
               ::testing::HasSubstr("revoke needs the role admin"));
 }
 
+TEST_F(WorkerTest, AServerWithoutAGroupChangesNone) {
+  FakeConnection* const client = connect();
+  ask(*client, {.opcode = Opcode::kMovePrimary, .sequence = 2, .value = as_bytes("n2")});
+  turn();
+  EXPECT_EQ(answer(*client, 0).code, static_cast<std::uint8_t>(Code::kUnsupported));
+}
+
+class WorkerInGroup : public WorkerTest {
+ protected:
+  WorkerInGroup() {
+    Worker::Parts parts = parts_of_worker();
+    parts.change_group = [this](Opcode opcode, std::string_view name) {
+      asked_for_ += std::string(to_string(opcode)) + " " + std::string(name) + ";";
+      task_ = std::make_shared<GroupTask>([this] { worker_->wake_for_answers(); });
+      return task_;
+    };
+    worker_ = std::move(*Worker::create(parts, {.clients = kClients}));
+  }
+  std::string asked_for_;
+  std::shared_ptr<GroupTask> task_;
+};
+
+TEST_F(WorkerInGroup, AChangeIsAnsweredWhenItIsDone) {
+  FakeConnection* const client = connect();
+  ask(*client, {.opcode = Opcode::kMovePrimary, .sequence = 2, .value = as_bytes("n2")});
+  turn();
+  EXPECT_EQ(asked_for_, "move_primary n2;");
+  EXPECT_TRUE(client->posted.empty());
+  task_->finish({});
+  turn();
+  EXPECT_EQ(answer(*client, 0).code, 0);
+  EXPECT_EQ(answer(*client, 0).opcode, Opcode::kMovePrimary);
+  ask(*client, {.opcode = Opcode::kRemoveReplica, .sequence = 3, .value = as_bytes("n3")});
+  turn();
+  task_->finish(fail(Code::kConflict, "it is in sync"));
+  turn();
+  EXPECT_EQ(answer(*client, 1).code, static_cast<std::uint8_t>(Code::kConflict));
+  EXPECT_EQ(as_text(answer(*client, 1).value), "it is in sync");
+}
+
+// SERVE-11
+TEST_F(WorkerTest, AfterLeaveNoRequestIsBegun) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("before"), as_bytes("x"));
+  turn();
+  EXPECT_FALSE(worker_->is_quiet());
+  worker_->leave();
+  put(*client, as_bytes("key"), as_bytes("x"));
+  ping(*client, 2);
+  turn();
+  for (const std::size_t number : {1U, 2U})
+    EXPECT_EQ(answer(*client, number).code, static_cast<std::uint8_t>(Code::kNotPrimary));
+  EXPECT_TRUE(client->alive());
+  EXPECT_TRUE(worker_->is_quiet());
+  std::vector<std::byte> value(kMaxInlineBytes);
+  EXPECT_TRUE(store_->get(as_bytes("before"), value));
+  EXPECT_FALSE(store_->get(as_bytes("key"), value));
+  EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+TEST_F(WorkerTest, IsQuietWhenWhatWasBegunIsAnswered) {
+  FakeConnection* const client = connect();
+  put(*client, as_bytes("key"), as_bytes("x"), Durability::kWal);
+  turn();
+  worker_->leave();
+  turn();
+  EXPECT_FALSE(worker_->is_quiet()) << "a write waits for its mark";
+  write_all();
+  turn();
+  EXPECT_EQ(answer(*client, 0).code, 0);
+  EXPECT_TRUE(worker_->is_quiet());
+}
+
 TEST_F(WorkerUsers, TheDeviceAllowsReadersNoAtomics) {
   EXPECT_EQ(worker_->connection_options(Role::kRead).grant, rdma::Access::kRemoteRead);
   EXPECT_EQ(worker_->connection_options(Role::kWrite).grant, rdma::Access::kRemoteReadAtomic);

@@ -285,6 +285,100 @@ TEST(Group, APrimaryThatIsStoppedHandsOverAndNoCallFails) {
   EXPECT_LT(longest, milliseconds(1500)) << group.logs();
 }
 
+TEST(Group, AnOperatorMovesThePrimaryAndRemovesWhatIsGone) {
+  ReplicaGroup group(3);
+  group.start_all();
+  const std::string servers = group.address(2) + "," + group.address(1) + "," + group.address(0);
+  const auto admin = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"--timeout", "30s", "admin"});
+    return kvclient(servers, words);
+  };
+  const Ended shown = admin({"groups"});
+  EXPECT_EQ(shown.status, 0) << shown.output;
+  for (const char* const part : {"group test: term ", "n0 ", "primary  in sync", "n1 ", "n2 ",
+                                 "backup   in sync      has everything"})
+    EXPECT_NE(shown.output.find(part), std::string::npos) << part << " in\n" << shown.output;
+  EXPECT_EQ(admin({"move-primary", "n0"}).status, 5) << "it is the primary";
+  EXPECT_EQ(admin({"move-primary", "n9"}).status, 1);
+  EXPECT_EQ(admin({"remove-replica", "n0"}).status, 5);
+  EXPECT_EQ(admin({"remove-replica", "n2"}).status, 5) << "it is in sync";
+  {
+    Caller writer(group.client_of_all(), Caller::Kind::kWrites, "key");
+    Caller reader(group.client_of_all(), Caller::Kind::kReads, "key");
+    writer.wait_for(20);
+    const Ended moved = admin({"move-primary", "n2"});
+    EXPECT_EQ(moved.status, 0) << moved.output << group.logs();
+    EXPECT_NE(moved.output.find("n2 is the primary"), std::string::npos) << moved.output;
+    writer.wait_for(20);
+    std::printf("moved: writes waited for %ld ms, reads for %ld ms\n", writer.finish().count(),
+                reader.finish().count());
+  }
+  EXPECT_EQ(group.wait_for_primary(), 2U);
+  group.wait_for_in_sync(3);  // n0 has come back as a backup
+  group.kill(0);
+  group.wait_for_in_sync(2);
+  const Ended removed = admin({"remove-replica", "n0"});
+  EXPECT_EQ(removed.status, 0) << removed.output << group.logs();
+  EXPECT_EQ(group.configuration().find("\"n0\""), std::string::npos) << group.configuration();
+}
+
+TEST(Group, WithTooFewCopiesNothingIsWritten) {
+  ReplicaGroup group(2, {"--min-copies", "2"});
+  group.start(0);
+  ASSERT_TRUE(group.process(0).wait_for_output("kvserver ready", 60)) << group.logs();
+  const Ended refused = kvclient(group.address(0), {"--timeout", "500ms", "put", "key", "value"});
+  EXPECT_EQ(refused.status, 4) << refused.output;
+  EXPECT_NE(refused.output.find("too few replicas"), std::string::npos) << refused.output;
+  group.start(1);
+  group.wait_for_in_sync(2);
+  Client client = group.client_of_all();
+  EXPECT_TRUE(client.put("key", "value"));
+  group.kill(1);
+  group.wait_for_in_sync(1);
+  EXPECT_FALSE(client.put_with("key", "lost?", {.timeout = milliseconds(500)}));
+  EXPECT_EQ(client.get("key")->value, "value");
+}
+
+TEST(Group, APersonForcesAPrimaryWhenThoseInSyncAreLost) {
+  ReplicaGroup group(2);
+  group.start_all();
+  {
+    Client client = group.client_of_all();
+    ASSERT_TRUE(client.put_with("both", "have it", {.durability = Durability::kSync}));
+    group.kill(1);
+    group.wait_for_in_sync(1);
+    ASSERT_TRUE(client.put_with("both", "n0 alone has this", {.durability = Durability::kSync}));
+  }
+  const auto force = [&](std::size_t number) {
+    std::vector<std::string> argv = group.command(number);
+    argv.emplace_back("--force-primary");
+    return run_program(argv);
+  };
+  const Ended reachable = force(1);
+  EXPECT_EQ(reachable.status, 5) << reachable.output;
+  EXPECT_NE(reachable.output.find("n0 is in sync and can be reached"), std::string::npos)
+      << reachable.output;
+  group.kill(0);
+  const Ended unneeded = force(0);
+  EXPECT_EQ(unneeded.status, 5) << unneeded.output;
+  EXPECT_NE(unneeded.output.find("n0 is in sync: start it"), std::string::npos) << unneeded.output;
+  const Ended forced = force(1);
+  EXPECT_EQ(forced.status, 0) << forced.output;
+  EXPECT_NE(forced.output.find("In sync were: n0 (primary)"), std::string::npos) << forced.output;
+  group.start(1);
+  EXPECT_EQ(group.wait_for_primary(), 1U);
+  Client client = group.client_of_all();
+  EXPECT_EQ(client.get("both")->value, "have it");
+  ASSERT_TRUE(client.put("both", "new"));
+  // What n0 alone had does not come back with it.
+  group.start(0);
+  group.wait_for_in_sync(2);
+  ASSERT_TRUE(client.put("after", "it"));
+  group.kill(1);
+  Client of_n0 = *group.connect(group.wait_for_primary(1));
+  EXPECT_EQ(of_n0.get("both")->value, "new");
+}
+
 // A stop waits for nobody if there is nobody to hand over to.
 TEST(Group, APrimaryThatIsAloneStops) {
   ReplicaGroup group(2);

@@ -1,0 +1,189 @@
+#include "client/cli/group_admin.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "client/cli/output.h"
+#include "common/parse.h"
+
+namespace rkv::cli {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLookAgain{20};
+
+// The statistics of each server, of which the group is a part. Complains of those that do not
+// answer, and returns null for them and for servers that are in no group.
+std::vector<Json> groups_of(Cluster& client, ExitCode* worst) {
+  const auto texts = client.server_stats();
+  std::vector<Json> groups;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    Json group;
+    if (texts[i]) {
+      const Json stats = Json::parse(*texts[i], nullptr, false);
+      if (stats.is_object() && stats.contains("group")) group = stats["group"];
+    } else {
+      complain(fmt::format("{}: {}", client.map().servers()[i].address,
+                           describe(texts[i].error(), client)));
+      *worst = std::max(*worst, exit_code_of(texts[i].error()));
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+std::string text_of(const Json& object, const char* name) {
+  const auto at = object.find(name);
+  return at != object.end() && at->is_string() ? rkv::shown(at->get<std::string>()) : std::string();
+}
+bool is_true(const Json& object, const char* name) {
+  const auto at = object.find(name);
+  return at != object.end() && at->is_boolean() && at->get<bool>();
+}
+double number_of(const Json& object, const char* name) {
+  const auto at = object.find(name);
+  return at != object.end() && at->is_number() ? at->get<double>() : 0;
+}
+
+// Of a replica that is not the primary.
+std::string lag_of(const Json& member) {
+  if (!is_true(member, "connected")) return "not connected";
+  if (is_true(member, "needs_copy")) return "needs a copy of the database";
+  const double bytes = number_of(member, "lag_bytes");
+  if (bytes == 0) return "has everything";
+  return fmt::format("{:.0f} bytes behind, {:.2f} s", bytes, number_of(member, "lag_seconds"));
+}
+
+void print_group(const Json& group) {
+  print_raw(fmt::format("group {}: term {:.0f}, configuration {:.0f}\n", text_of(group, "name"),
+                        number_of(group, "term"), number_of(group, "configuration")));
+  for (const Json& member : group.value("members", Json::array())) {
+    const bool is_primary = is_true(member, "primary");
+    print_raw(fmt::format("  {:<12} {:<24} {:<8} {:<12} {}\n", text_of(member, "name"),
+                          text_of(member, "address"), is_primary ? "primary" : "backup",
+                          is_true(member, "in_sync") ? "in sync" : "not in sync",
+                          is_primary ? "" : lag_of(member)));
+  }
+}
+
+bool has_member(const Json& group, const std::string& name) {
+  if (!group.is_object()) return false;
+  for (const Json& member : group.value("members", Json::array()))
+    if (text_of(member, "name") == name) return true;
+  return false;
+}
+
+// The one server whose group has a replica of this name.
+OrFailure<std::size_t> server_of(Cluster& client, const std::string& replica) {
+  ExitCode worst = kDone;
+  const auto groups = groups_of(client, &worst);
+  if (worst != kDone) return failure(worst, "nothing was changed");
+  std::optional<std::size_t> found;
+  bool is_group = false;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    is_group = is_group || groups[i].is_object();
+    if (!has_member(groups[i], replica)) continue;
+    if (found) {
+      return failure(kUsage, fmt::format("several groups have a replica {}: name the servers of "
+                                         "one group only",
+                                         replica));
+    }
+    found = i;
+  }
+  if (found) return *found;
+  if (!is_group) return failure(kFailed, "the server is in no replicated group");
+  return failure(kNotFoundExit,
+                 fmt::format("the group has no replica {}: see admin groups", replica));
+}
+
+ExitCode complain_of(const Error& error, Client& client) {
+  std::string sentence = to_string(error);
+  if (!client.last_refusal().empty())
+    sentence = fmt::format("{} (the server says: {})", sentence, client.last_refusal());
+  complain(sentence);
+  return exit_code_of(error);
+}
+
+// Whether the replica is the primary before the time for one operation is over.
+bool becomes_primary(Client& client, const std::string& replica, const Job& job) {
+  const auto end = steady_clock::now() + job.command.globals.client.timeout;
+  while (steady_clock::now() < end) {
+    if (const auto stats = client.server_stats()) {
+      const Json json = Json::parse(*stats, nullptr, false);
+      if (json.is_object() && text_of(json.value("group", Json::object()), "primary") == replica)
+        return true;
+    }
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  return false;
+}
+
+}  // namespace
+
+ExitCode run_groups(Cluster& client, const Job& job) {
+  ExitCode worst = kDone;
+  const auto groups = groups_of(client, &worst);
+  Json array = Json::array();
+  for (const Json& group : groups) {
+    if (!group.is_object()) continue;
+    if (!job.command.globals.json) print_group(group);
+    array.push_back(group);
+  }
+  if (array.empty() && worst == kDone) {
+    complain("the server is in no replicated group");
+    return kFailed;
+  }
+  if (job.command.globals.json) print_json(Json{{"groups", std::move(array)}});
+  return worst;
+}
+
+ExitCode run_move_primary(Cluster& client, const Job& job) {
+  const std::string& name = job.command.arguments.back();
+  const auto server = server_of(client, name);
+  if (!server) {
+    complain(server.error().sentence);
+    return server.error().exit_code;
+  }
+  const auto one = client.client_at(*server);
+  if (!one) return fail_with(one.error(), client);
+  const auto began = steady_clock::now();
+  if (const Status moved = (*one)->move_primary(name); !moved)
+    return complain_of(moved.error(), **one);
+  if (!becomes_primary(**one, name, job)) {
+    complain(fmt::format("{} has not become the primary in time: see admin groups", name));
+    return kFailed;
+  }
+  const std::chrono::duration<double> took = steady_clock::now() - began;
+  if (job.command.globals.json) {
+    print_json(Json{{"primary", name}, {"seconds", took.count()}});
+  } else {
+    print_raw(fmt::format("{} is the primary, after {:.2f} s\n", name, took.count()));
+  }
+  return kDone;
+}
+
+ExitCode run_remove_replica(Cluster& client, const Job& job) {
+  const std::string& name = job.command.arguments.back();
+  const auto server = server_of(client, name);
+  if (!server) {
+    complain(server.error().sentence);
+    return server.error().exit_code;
+  }
+  const auto one = client.client_at(*server);
+  if (!one) return fail_with(one.error(), client);
+  if (const Status removed = (*one)->remove_replica(name); !removed)
+    return complain_of(removed.error(), **one);
+  if (job.command.globals.json) {
+    print_json(Json{{"removed", name}});
+  } else {
+    print_raw(fmt::format("{} is no member of its group any more\n", name));
+  }
+  return kDone;
+}
+
+}  // namespace rkv::cli

@@ -1,0 +1,140 @@
+#include "server/program/force_primary.h"
+
+#include <fmt/format.h>
+
+#include <asio/connect.hpp>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <chrono>
+#include <limits>
+#include <string>
+
+#include "common/parse.h"
+#include "common/random.h"
+#include "server/group/etcd_configuration_store.h"
+#include "server/persistence/lock_file.h"
+#include "server/persistence/storage_engine.h"
+#include "server/replica/replica_storage.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr std::int64_t kEtcdMs = 5000;
+constexpr std::chrono::seconds kConnectLimit{1};
+// The primary that is lost may have used versions of later terms than its own, as many as it has
+// written more than this replica has. So many terms are some thousand TiB.
+constexpr std::uint32_t kTermsLeftOut = std::uint32_t{1} << 16;
+
+Failure refused(std::string sentence) {
+  return {.exit_code = kExitOther, .sentence = std::move(sentence)};
+}
+
+// Whether the replica accepts connections of other replicas, on the port above that for clients.
+bool answers(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  const auto port = parse_number<std::uint16_t>(address.substr(colon + 1), 1, 65534);
+  if (!port) return false;
+  std::string host = address.substr(0, colon);
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  asio::io_context io;
+  asio::error_code error;
+  const auto found = asio::ip::tcp::resolver(io).resolve(host, std::to_string(*port + 1), error);
+  if (error) return false;
+  asio::ip::tcp::socket socket(io);
+  bool connected = false;
+  asio::async_connect(
+      socket, found,
+      [&](const asio::error_code& failed, const asio::ip::tcp::endpoint&) { connected = !failed; });
+  io.run_for(kConnectLimit);
+  return connected;
+}
+
+// Why nothing is to be forced.
+std::optional<Failure> objection(const GroupConfiguration& now, const Options& options) {
+  const Member* const me = now.find(options.name);
+  if (me != nullptr && me->in_sync()) {
+    return refused(
+        fmt::format("{} is in sync: start it as usual, and it becomes the primary if it is needed",
+                    options.name));
+  }
+  for (const Member& member : now.members) {
+    if (!member.in_sync() || !answers(member.address)) continue;
+    return refused(
+        fmt::format("{} is in sync and can be reached at {}: nothing need be given up. If it must "
+                    "not be used, stop it first",
+                    member.name, member.address));
+  }
+  return std::nullopt;
+}
+
+std::string in_sync_of(const GroupConfiguration& configuration) {
+  std::string names;
+  for (const Member& member : configuration.members) {
+    if (!member.in_sync()) continue;
+    names += (names.empty() ? "" : ", ") + member.name;
+    if (member.name == configuration.primary) names += " (primary)";
+  }
+  return names;
+}
+
+Result<GroupConfiguration> next_of(const GroupConfiguration& now, const Options& options,
+                                   const LogPosition& last) {
+  const std::uint64_t highest = std::max<std::uint64_t>(now.term, last.version >> 32U);
+  if (highest + kTermsLeftOut > std::numeric_limits<std::uint32_t>::max())
+    return fail(Code::kOutOfRange, "the group has used up all terms");
+  return forced(now,
+                {.name = options.name,
+                 .address = options.listen,
+                 .epoch = random_from_kernel() | 1U},  // of no process: the next one starts again
+                static_cast<std::uint32_t>(highest) + kTermsLeftOut);
+}
+
+}  // namespace
+
+std::optional<Failure> force_primary(const Options& options, const Print& print,
+                                     const Clock& clock) {
+  std::string sentence;
+  const auto lock = LockFile::acquire(options.data_dir, &sentence);
+  if (!lock) return Failure{kExitDataLater, sentence};
+  auto engine = StorageEngine::open(options.data_dir, {.least_boot = 1});
+  if (!engine) {
+    return Failure{kExitData, fmt::format("cannot use the data directory {}: {}", options.data_dir,
+                                          to_string(engine.error()))};
+  }
+  const auto kept = ReplicaStorage::kept_in(**engine);
+  if (!kept) return Failure{kExitData, to_string(kept.error())};
+  EtcdConfigurationStore store(options.etcd, options.group, clock);
+  const auto stored = store.read(Deadline::after_ms(clock, kEtcdMs));
+  if (!stored)
+    return Failure{kExitEnvironment,
+                   fmt::format("etcd does not answer: {}", to_string(stored.error()))};
+  if (!stored->configuration)
+    return refused(fmt::format("etcd has no group {}: nothing is to be forced", options.group));
+  const GroupConfiguration& now = *stored->configuration;
+  if (kept->group != now.group) {
+    return Failure{kExitData, fmt::format("the data directory {} holds no data of group {}",
+                                          options.data_dir, options.group)};
+  }
+  if (auto objected = objection(now, options)) return objected;
+  const LogPosition last = kept->history.last();
+  const auto next = next_of(now, options, last);
+  if (!next) return refused(to_string(next.error()));
+  const auto revision = store.replace(stored->revision, *next, Deadline::after_ms(clock, kEtcdMs));
+  if (!revision) {
+    return Failure{kExitEnvironment, fmt::format("etcd has not stored the change: {}: try again",
+                                                 to_string(revision.error()))};
+  }
+  print(
+      fmt::format("In sync were: {}. What they have and {} has not is given up: all writes after "
+                  "version {} of term {}.",
+                  in_sync_of(now), options.name, last.version, last.term));
+  print(
+      fmt::format("Start {} now: it becomes the primary. Replicas that come back get a copy of "
+                  "its data, and lose their own.",
+                  options.name));
+  return (*engine)->close() ? std::nullopt
+                            : std::optional(refused("the database was not closed properly"));
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,25 @@
+#include "server/replica/removal.h"
+
+#include <utility>
+
+#include "common/log.h"
+
+namespace rkv::server {
+
+void Removal::begin(Primary& primary, const std::string& name, Done done) {
+  if (const Status begun = primary.remove(name); !begun) return done(begun);
+  name_ = name;
+  done_ = std::move(done);
+}
+
+void Removal::step(const Primary& primary) {
+  if (!done_ || primary.is_removing()) return;
+  const Done done = std::exchange(done_, nullptr);
+  if (primary.configuration().find(name_) != nullptr)
+    return done(fail(Code::kConflict, "the replica has come back: it is in sync again"));
+  log_info(EventName("replica_removed"), "replica {} is no member of the group any more",
+           field("replica", name_));
+  done({});
+}
+
+}  // namespace rkv::server
