@@ -136,7 +136,8 @@ Played play(std::uint64_t seed, std::uint64_t lost_in) {
         outcomes.note(entry_of(version, {.session = writer, .sequence = sequence}));
     }
     for (std::uint64_t others = random.below(3); others != 0; --others)
-      outcomes.note(entry_of(++version, {.session = kWriters + random.below(100), .sequence = 1}));
+      outcomes.note(
+          entry_of(++version, {.session = kWriters + 1 + random.below(100), .sequence = 1}));
     const auto found = outcomes.find(writer, 0, sequence, Version{since});
     const auto truth = all.find({writer, sequence});
     switch (found.fate) {
