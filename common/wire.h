@@ -126,7 +126,7 @@ enum class Opcode : std::uint8_t {
   kRevoke = 16,   // a user's name -> value: how many of its sessions were ended, 8 bytes
   // Of the server's replicated group. Both take a replica's name.
   kMovePrimary = 17,    // -> nothing: the server hands over to that replica
-  kRemoveReplica = 18,  // -> nothing: the replica is no member any more
+  kRemoveReplica = 18,  // -> nothing: the replica has left the group
 };
 inline constexpr Opcode kLastOpcode = Opcode::kRemoveReplica;
 // A backup's name: letters, digits, '.', '_' and '-'; the first character is neither '.' nor '-'.

@@ -98,7 +98,7 @@ SocketAddress address_of_device(const Arguments& given) {
     return value_or_give_up("resolve", resolve({.host = named, .port = 0}, no_longer())).front();
   const Device device = value_or_give_up("open", Device::open_first_active());
   if (value_or_give_up("query", device.attributes()).iwarp)
-    throw Misuse("the GID of an iWARP device is no address: name one by --address");
+    throw Misuse("the GID of an iWARP device is not an address: name one by --address");
   const std::uint8_t port = value_or_give_up("port", device.first_active_port());
   const GidEntry gid = value_or_give_up("gid", device.routable_gid(port));
   return value_or_give_up("resolve", resolve({.host = gid.to_string(), .port = 0}, no_longer()))

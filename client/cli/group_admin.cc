@@ -181,7 +181,7 @@ ExitCode run_remove_replica(Cluster& client, const Job& job) {
   if (job.command.globals.json) {
     print_json(Json{{"removed", name}});
   } else {
-    print_raw(fmt::format("{} is no member of its group any more\n", name));
+    print_raw(fmt::format("{} has left its group\n", name));
   }
   return kDone;
 }

@@ -19,9 +19,9 @@ namespace {
 constexpr std::uint64_t kLineWords = 8;
 constexpr std::size_t kLineBytes = kLineWords * 8;
 
-// Entry: version 8 | record_traits 8 | shape 8 | address of the attachment 8 | tag 24, if it has one
-// | key | value, padded to a line. With an attachment the value is only there. shape: kind 3 bits |
-// has a tag 1 | key length 12 | value length 25 | lines 20.
+// Entry: version 8 | record_traits 8 | shape 8 | address of the attachment 8 | tag 24, if it has
+// one | key | value, padded to a line. With an attachment the value is only there. shape: kind 3
+// bits | has a tag 1 | key length 12 | value length 25 | lines 20.
 constexpr std::size_t kEntryHeaderBytes = 32;
 constexpr std::uint64_t kKindMask = 7;
 constexpr std::uint64_t kHasTag = 8;

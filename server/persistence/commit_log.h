@@ -69,8 +69,8 @@ class CommitLog {
   struct Entry {  // spans point into the ring or an attachment, and are valid until advance()
     std::uint64_t sequence = 0;
     Kind kind = Kind::kPut;
-    RecordFields record;  // kRemove: version and key
-    std::optional<WriteTag> tag{};  // of a replicated log: for whom it was written
+    RecordFields record;            // kRemove: version and key
+    std::optional<WriteTag> tag{};  // of a replicated log: whose write it is
   };
 
   // Result of try_reserve(). Pass it to begin() or unreserve(), exactly once.

@@ -2,19 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <asio/connect.hpp>
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <chrono>
 #include <limits>
 #include <string>
 
-#include "common/parse.h"
 #include "common/random.h"
 #include "server/group/etcd_configuration_store.h"
 #include "server/persistence/lock_file.h"
 #include "server/persistence/storage_engine.h"
 #include "server/replica/replica_storage.h"
+#include "server/replication/connection/reachable.h"
 
 namespace rkv::server {
 
@@ -30,26 +27,6 @@ Failure refused(std::string sentence) {
   return {.exit_code = kExitOther, .sentence = std::move(sentence)};
 }
 
-// Whether the replica accepts connections of other replicas, on the port above that for clients.
-bool answers(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  const auto port = parse_number<std::uint16_t>(address.substr(colon + 1), 1, 65534);
-  if (!port) return false;
-  std::string host = address.substr(0, colon);
-  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
-  asio::io_context io;
-  asio::error_code error;
-  const auto found = asio::ip::tcp::resolver(io).resolve(host, std::to_string(*port + 1), error);
-  if (error) return false;
-  asio::ip::tcp::socket socket(io);
-  bool connected = false;
-  asio::async_connect(
-      socket, found,
-      [&](const asio::error_code& failed, const asio::ip::tcp::endpoint&) { connected = !failed; });
-  io.run_for(kConnectLimit);
-  return connected;
-}
-
 // Why nothing is to be forced.
 std::optional<Failure> objection(const GroupConfiguration& now, const Options& options) {
   const Member* const me = now.find(options.name);
@@ -59,7 +36,7 @@ std::optional<Failure> objection(const GroupConfiguration& now, const Options& o
                     options.name));
   }
   for (const Member& member : now.members) {
-    if (!member.in_sync() || !answers(member.address)) continue;
+    if (!member.in_sync() || !is_reachable(member.address, kConnectLimit)) continue;
     return refused(
         fmt::format("{} is in sync and can be reached at {}: nothing need be given up. If it must "
                     "not be used, stop it first",

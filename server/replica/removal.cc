@@ -17,8 +17,7 @@ void Removal::step(const Primary& primary) {
   const Done done = std::exchange(done_, nullptr);
   if (primary.configuration().find(name_) != nullptr)
     return done(fail(Code::kConflict, "the replica has come back: it is in sync again"));
-  log_info(EventName("replica_removed"), "replica {} is no member of the group any more",
-           field("replica", name_));
+  log_info(EventName("replica_removed"), "replica {} has left the group", field("replica", name_));
   done({});
 }
 

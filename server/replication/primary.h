@@ -147,7 +147,7 @@ class Primary {
   // Takes a member that is gone out of the group, by a later begin_change(). kNotFound, kConflict,
   // kBusy: why not.
   Status remove(std::string_view name);
-  // False: it is no member any more, or it is in sync again.
+  // False: it is not a member any more, or it is in sync again.
   bool is_removing() const { return !removing_.empty(); }
 
  private:

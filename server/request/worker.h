@@ -25,7 +25,7 @@
 //      for a backup, for a page of a scan, for a round of the replicator, and for the sweep that
 //      starts a flush or a backup: each is done before waiting_ is cleared.
 //      Likewise a load is done before waiting_ is cleared (SERVE-7).
-//  SERVE-11 After leave() no request is begun. Each is refused with a code that says so, also
+//  SERVE-11  After leave() no request is begun. Each is refused with a code that says so, also
 //      during a stop, until its connection ends.
 // The others of the room are SERVE-4 and SERVE-8 (reply_sender.h), SERVE-6 and SERVE-10
 // (pending_replies.h), SERVE-7 (waiting_requests.h) and SERVE-9 (stats_ration.h).

@@ -162,10 +162,11 @@ class RKV_EXPORT Client : public Operations<Client> {
   // server is in no group. kBusy: its etcd does not answer, or another change is under way.
 
   // Begins to make the replica of this name the primary. Operations of clients go on with it, and
-  // wait for a moment. kNotFound: it is no member. kConflict: it is not in sync, or is the primary.
+  // wait for a moment. kNotFound: it is not a member. kConflict: it is not in sync, or is the
+  // primary.
   Status move_primary(std::string_view replica, Timeout timeout = {});
-  // Takes a replica that is gone out of the group. kNotFound: it is no member. kConflict: it is in
-  // sync or connected, or is the primary.
+  // Takes a replica that is gone out of the group. kNotFound: it is not a member. kConflict: it is
+  // in sync or connected, or is the primary.
   Status remove_replica(std::string_view replica, Timeout timeout = {});
 
   // ---- this client

@@ -39,7 +39,7 @@ struct GroupVerdict {
   std::uint64_t joins = 0;      // into the set of replicas in sync
   std::uint64_t copies = 0;     // of engines
   std::uint64_t handed_over = 0;
-  std::uint64_t trace = 0;      // equal for equal runs
+  std::uint64_t trace = 0;  // equal for equal runs
 
   // Adds the counts of another run.
   void add(const GroupVerdict& one) {
