@@ -646,14 +646,16 @@ Worker::ChangeGroup Server::change_of_group() {
 
 bool Server::begin_leaving() {
   if (replicator_ == nullptr || !ready_ || ended_) return false;
+  leaving_until_ = clock_.now() + kLongestLeave;
+  if (replicator_->state().is_handing_over) return true;  // by an operator's request
   std::promise<Status> begun;
   replicator_->hand_over({}, [&begun](const Status& status) { begun.set_value(status); });
   if (const Status status = begun.get_future().get(); !status) {
     log_warn(EventName("not_handed_over"), "this primary ends without a hand-over: {}",
              to_string(status.error()));
+    leaving_until_ = 0;
     return false;
   }
-  leaving_until_ = clock_.now() + kLongestLeave;
   return true;
 }
 

@@ -37,11 +37,11 @@ std::vector<Json> groups_of(Cluster& client, ExitCode* worst) {
   return groups;
 }
 
-std::string text_of(const Json& object, const char* name) {
+std::string word_in(const Json& object, const char* name) {
   const auto at = object.find(name);
   return at != object.end() && at->is_string() ? rkv::shown(at->get<std::string>()) : std::string();
 }
-bool is_true(const Json& object, const char* name) {
+bool holds_true(const Json& object, const char* name) {
   const auto at = object.find(name);
   return at != object.end() && at->is_boolean() && at->get<bool>();
 }
@@ -52,21 +52,21 @@ double number_of(const Json& object, const char* name) {
 
 // Of a replica that is not the primary.
 std::string lag_of(const Json& member) {
-  if (!is_true(member, "connected")) return "not connected";
-  if (is_true(member, "needs_copy")) return "needs a copy of the database";
+  if (!holds_true(member, "connected")) return "not connected";
+  if (holds_true(member, "needs_copy")) return "needs a copy of the database";
   const double bytes = number_of(member, "lag_bytes");
   if (bytes == 0) return "has everything";
   return fmt::format("{:.0f} bytes behind, {:.2f} s", bytes, number_of(member, "lag_seconds"));
 }
 
 void print_group(const Json& group) {
-  print_raw(fmt::format("group {}: term {:.0f}, configuration {:.0f}\n", text_of(group, "name"),
+  print_raw(fmt::format("group {}: term {:.0f}, configuration {:.0f}\n", word_in(group, "name"),
                         number_of(group, "term"), number_of(group, "configuration")));
   for (const Json& member : group.value("members", Json::array())) {
-    const bool is_primary = is_true(member, "primary");
-    print_raw(fmt::format("  {:<12} {:<24} {:<8} {:<12} {}\n", text_of(member, "name"),
-                          text_of(member, "address"), is_primary ? "primary" : "backup",
-                          is_true(member, "in_sync") ? "in sync" : "not in sync",
+    const bool is_primary = holds_true(member, "primary");
+    print_raw(fmt::format("  {:<12} {:<24} {:<8} {:<12} {}\n", word_in(member, "name"),
+                          word_in(member, "address"), is_primary ? "primary" : "backup",
+                          holds_true(member, "in_sync") ? "in sync" : "not in sync",
                           is_primary ? "" : lag_of(member)));
   }
 }
@@ -74,7 +74,7 @@ void print_group(const Json& group) {
 bool has_member(const Json& group, const std::string& name) {
   if (!group.is_object()) return false;
   for (const Json& member : group.value("members", Json::array()))
-    if (text_of(member, "name") == name) return true;
+    if (word_in(member, "name") == name) return true;
   return false;
 }
 
@@ -115,7 +115,7 @@ bool becomes_primary(Client& client, const std::string& replica, const Job& job)
   while (steady_clock::now() < end) {
     if (const auto stats = client.server_stats()) {
       const Json json = Json::parse(*stats, nullptr, false);
-      if (json.is_object() && text_of(json.value("group", Json::object()), "primary") == replica)
+      if (json.is_object() && word_in(json.value("group", Json::object()), "primary") == replica)
         return true;
     }
     std::this_thread::sleep_for(kLookAgain);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 #include <limits>
 #include <string>
 
@@ -74,6 +75,12 @@ std::optional<Failure> force_primary(const Options& options, const Print& print,
   std::string sentence;
   const auto lock = LockFile::acquire(options.data_dir, &sentence);
   if (!lock) return Failure{kExitDataLater, sentence};
+  std::error_code error;
+  if (!std::filesystem::exists(options.data_dir + "/db/CURRENT", error)) {
+    return Failure{kExitData, fmt::format("the data directory {} has no database: is its disk "
+                                          "mounted?",
+                                          options.data_dir)};
+  }
   auto engine = StorageEngine::open(options.data_dir, {.least_boot = 1});
   if (!engine) {
     return Failure{kExitData, fmt::format("cannot use the data directory {}: {}", options.data_dir,
@@ -97,15 +104,17 @@ std::optional<Failure> force_primary(const Options& options, const Print& print,
   const LogPosition last = kept->history.last();
   const auto next = next_of(now, options, last);
   if (!next) return refused(to_string(next.error()));
+  print(fmt::format(
+      "In sync were: {}. What they have and {} has not is given up now: all writes after "
+      "version {} of term {}.",
+      in_sync_of(now), options.name, last.version, last.term));
   const auto revision = store.replace(stored->revision, *next, Deadline::after_ms(clock, kEtcdMs));
   if (!revision) {
-    return Failure{kExitEnvironment, fmt::format("etcd has not stored the change: {}: try again",
-                                                 to_string(revision.error()))};
+    return Failure{kExitEnvironment,
+                   fmt::format("etcd may not have stored the change: {}: run this again. If {} is "
+                               "said to be in sync then, it was stored",
+                               to_string(revision.error()), options.name)};
   }
-  print(
-      fmt::format("In sync were: {}. What they have and {} has not is given up: all writes after "
-                  "version {} of term {}.",
-                  in_sync_of(now), options.name, last.version, last.term));
   print(
       fmt::format("Start {} now: it becomes the primary. Replicas that come back get a copy of "
                   "its data, and lose their own.",

@@ -16,7 +16,8 @@ void Departure::step(Primary& primary, Nanos now) {
   const auto told = succession_.step(primary, now, is_closed_ && outside_.is_quiet());
   if (!succession_.is_under_way()) {
     return log_warn(EventName("hand_over_ended"),
-                    "nobody is there to hand over to any more: this replica stays the primary");
+                    "nobody is there to hand over to, or a disk of the group is too slow: this "
+                    "replica stays the primary");
   }
   if (succession_.is_closed() && !is_closed_) {
     is_closed_ = true;

@@ -18,19 +18,32 @@ Status Succession::begin(Primary& primary, std::string name, Nanos now) {
   }
   name_ = std::move(name);
   successor_ = successor->replica;
-  phase_ = Phase::kFading;
-  primary.end_ticks();
+  phase_ = Phase::kSyncing;
+  through_ = primary.last();
+  began_at_ = now;
+  await_disks(primary, now);
   return {};
 }
 
+void Succession::await_disks(Primary& primary, Nanos now) {
+  primary.want({.wal = through_, .sync = through_});
+  if (primary.marks().sync >= through_) {
+    phase_ = Phase::kFading;
+    primary.end_ticks();
+  } else if (now - began_at_ > kSyncedWithin) {
+    phase_ = Phase::kNone;
+  }
+}
+
 std::optional<Succession::Told> Succession::step(Primary& primary, Nanos now, bool is_quiet) {
+  if (phase_ == Phase::kSyncing) await_disks(primary, now);
   if (phase_ == Phase::kNone || phase_ == Phase::kTold) return std::nullopt;
   auto successor = primary.successor(name_, now);
   // Clients cannot be served again, so another one is better than none.
   if (!successor && phase_ == Phase::kClosed) successor = primary.successor({}, now);
-  if (!successor && phase_ == Phase::kFading) {
+  if (!successor && phase_ <= Phase::kFading) {
+    if (phase_ == Phase::kFading) primary.resume_ticks();
     phase_ = Phase::kNone;
-    primary.resume_ticks();
   }
   if (!successor) return std::nullopt;
   successor_ = successor->replica;

@@ -5,8 +5,12 @@
 //   const auto told = succession.step(primary, now, is_quiet);   // send what was told
 //   if (succession.is_closed()) ...                              // refuse requests from now on
 //
+// The next primary serves only when the disks of all in sync have what it inherits. So this one
+// waits first until they have what there is now, and stays the primary if one of them takes too
+// long.
+//
 // The backup need not wait until its promises are over if no client believes this primary any more.
-// So the primary first shows no tick any more, and serves on until its last one has nearly run out.
+// So the primary then shows no tick any more, and serves on until its last one has nearly run out.
 // Then it refuses requests, answers those that it has begun, and tells the backup (PRIMARY-7).
 //
 // Thread safety: none.
@@ -22,6 +26,8 @@ namespace rkv::server {
 
 class Succession {
  public:
+  // The disks may take so long.
+  static constexpr Nanos kSyncedWithin = 2 * kNanosPerSecond;
   // Requests are refused so long before the last tick has run out: some clients believe it a little
   // shorter, and what was begun is to be answered meanwhile.
   static constexpr Nanos kClosedBefore = 30 * kNanosPerMs;
@@ -51,9 +57,13 @@ class Succession {
   const Replica& successor() const { return successor_; }
 
  private:
-  enum class Phase : std::uint8_t { kNone, kFading, kClosed, kTold };
+  enum class Phase : std::uint8_t { kNone, kSyncing, kFading, kClosed, kTold };
+  // REQUIRES: kSyncing.
+  void await_disks(Primary& primary, Nanos now);
 
   Phase phase_ = Phase::kNone;
+  std::uint64_t through_ = 0;  // that the disks must have
+  Nanos began_at_ = 0;
   std::string name_;
   Replica successor_;
   Nanos closed_at_ = 0;

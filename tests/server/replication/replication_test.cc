@@ -184,16 +184,21 @@ struct PrimaryTest : testing::Test {
     EXPECT_EQ(primary.connected(epoch, hello, now), Primary::Admission::kAccepted);
   }
   // Takes all that is to be sent, and answers it `after` its sending.
-  void exchange(std::uint64_t epoch, Nanos after = 0, std::uint64_t wal = 0) {
+  void exchange(std::uint64_t epoch, Nanos after = 0, std::uint64_t wal = 0,
+                std::uint64_t sync = 0) {
     std::optional<Entries> newest;
     while (auto one = primary.next(epoch, now))
       newest = one;
     now += after;
     if (!newest) return;
     const LogPosition last = newest->block ? newest->block->last : newest->previous;
-    EXPECT_TRUE(primary.answered(
-        epoch, {.number = newest->number, .last = last, .wal = wal, .unix_ms = newest->unix_ms},
-        now));
+    EXPECT_TRUE(primary.answered(epoch,
+                                 {.number = newest->number,
+                                  .last = last,
+                                  .wal = wal,
+                                  .sync = sync,
+                                  .unix_ms = newest->unix_ms},
+                                 now));
   }
   void append(std::uint64_t version) {
     log.append(at(1, version), some());
@@ -534,8 +539,9 @@ struct SuccessionTest : PrimaryTest {
   SuccessionTest() {
     connect(2);
     connect(3);
-    exchange(2);
-    exchange(3);
+    primary.on_disk(10, 10);
+    exchange(2, 0, 10, 10);
+    exchange(3, 0, 10, 10);
     EXPECT_TRUE(primary.covers(now));
   }
   auto step(bool is_quiet = true) { return succession.step(primary, now, is_quiet); }
@@ -562,6 +568,39 @@ TEST_F(SuccessionTest, ServesUntilTheLastTickHasNearlyRunOutAndTellsWhenAllIsAns
   ASSERT_TRUE(told);
   EXPECT_EQ(told->peer, 3U);
   EXPECT_FALSE(step());
+}
+
+// The next primary would wait for them, and nobody would be served.
+TEST_F(SuccessionTest, WaitsForTheDisksOfAllInSyncFirst) {
+  append(20);
+  primary.on_disk(20, 20);
+  exchange(2, 0, 20, 20);
+  exchange(3, 0, 20, 10);
+  ASSERT_TRUE(succession.begin(primary, "b", now));
+  EXPECT_FALSE(step());
+  EXPECT_TRUE(primary.covers(now)) << "it is believed meanwhile";
+  exchange(3, 0, 20, 20);
+  EXPECT_FALSE(step());
+  EXPECT_FALSE(primary.covers(now));
+  EXPECT_TRUE(succession.is_under_way());
+}
+
+TEST_F(SuccessionTest, StaysThePrimaryIfADiskIsTooSlow) {
+  append(20);
+  primary.on_disk(20, 20);
+  exchange(2, 0, 20, 20);
+  exchange(3, 0, 20, 10);
+  ASSERT_TRUE(succession.begin(primary, "b", now));
+  const Nanos end = now + Succession::kSyncedWithin;
+  while (now <= end) {
+    EXPECT_TRUE(succession.is_under_way());
+    now += 500 * kNanosPerMs;
+    exchange(2, 0, 20, 20);
+    exchange(3, 0, 20, 10);
+    EXPECT_FALSE(step());
+  }
+  EXPECT_FALSE(succession.is_under_way());
+  EXPECT_TRUE(primary.covers(now));
 }
 
 TEST_F(SuccessionTest, GoesOnAsPrimaryIfNobodyIsThereToFollow) {
