@@ -52,6 +52,7 @@ struct FakeServer {
   std::function<std::optional<ConnectReject>(const std::string& address)> refuse;
   std::vector<std::string> called;  // the address of each attempt
   bool in_group = false;
+  std::uint32_t group = 0;  // ConnectAccept::group
   bool answers_pings = true;  // in a group: the rounds behind them are made
   int pings = 0;              // in a group
   bool ticks = true;          // in a group: the group line has the present time
@@ -424,7 +425,8 @@ class AnsweringTransport final : public rdma::Transport {
                          .counters = {},
                          .server_us = server_->in_group ? server_->now_us() : 0,
                          .max_packed = server_->max_packed,
-                         .in_group = server_->in_group},
+                         .in_group = server_->in_group,
+                         .group = server_->group},
            accept);
     if (server_->accept) accept = *server_->accept;
     return std::make_unique<AnsweringConnection>(*server_, static_cast<AnsweringQueue&>(queue),

@@ -300,6 +300,7 @@ class EarlierPrimary : public ReplicatedAnswers {
     auto parts = parts_of_worker();
     parts.rounds = &rounds_;
     parts.earlier_outcomes = &outcomes_in_log_;
+    parts.outcomes = &own_outcomes_;
     queue().end(*client_);
     queue().end(*other_);
     turn();
@@ -323,6 +324,7 @@ class EarlierPrimary : public ReplicatedAnswers {
   }
 
   LoggedOutcomes outcomes_in_log_{Version{kFloor}};
+  OutcomeArchive own_outcomes_{clock_, 8};  // of the successor
   ReplicationRounds rounds_{[] {}};
   std::uint64_t writer_session_ = 0;
 };
