@@ -554,6 +554,12 @@ TEST(ConnectData, TheBitOfGroups) {
   accept.in_group = true;
   encode(accept, bytes);
   EXPECT_TRUE(decode_connect_accept(bytes)->in_group);
+  accept.group = 0x12345678;
+  encode(accept, bytes);
+  EXPECT_EQ(decode_connect_accept(bytes)->group, 0x12345678U);
+  accept.in_group = false;
+  encode(accept, bytes);
+  EXPECT_FALSE(decode_connect_accept(bytes)) << "the number of no group";
   bytes[90] = std::byte{2};
   EXPECT_FALSE(decode_connect_accept(bytes));
 }
@@ -642,12 +648,12 @@ TEST(ConnectData, AnAcceptMayCarryTheServersAnswer) {
 // Each operation by name, so that no new one gets a role by accident.
 TEST(Opcodes, NeedTheRolesThatTheWirePageSays) {
   const std::map<std::string, Role> roles = {
-      {"get", Role::kRead},    {"put", Role::kWrite},          {"remove", Role::kWrite},
-      {"ping", Role::kRead},   {"flush", Role::kWrite},        {"stats", Role::kAdmin},
-      {"add", Role::kWrite},   {"swap", Role::kWrite},         {"put_large", Role::kWrite},
-      {"scan", Role::kRead},   {"open_counter", Role::kWrite}, {"backup", Role::kAdmin},
-      {"long", Role::kRead},   {"pack", Role::kRead},          {"outcome", Role::kWrite},
-      {"revoke", Role::kAdmin}};
+      {"get", Role::kRead},     {"put", Role::kWrite},          {"remove", Role::kWrite},
+      {"ping", Role::kRead},    {"flush", Role::kWrite},        {"stats", Role::kAdmin},
+      {"add", Role::kWrite},    {"swap", Role::kWrite},         {"put_large", Role::kWrite},
+      {"scan", Role::kRead},    {"open_counter", Role::kWrite}, {"backup", Role::kAdmin},
+      {"long", Role::kRead},    {"pack", Role::kRead},          {"outcome", Role::kWrite},
+      {"revoke", Role::kAdmin}, {"move_primary", Role::kAdmin}, {"remove_replica", Role::kAdmin}};
   EXPECT_EQ(roles.size() + 1, wire_detail::kOpcodes);
   for (std::uint8_t number = 1; number <= static_cast<std::uint8_t>(kLastOpcode); ++number) {
     const OpcodeTraits& traits = traits_of(static_cast<Opcode>(number));
