@@ -44,7 +44,7 @@ not find there.
 template <class T>
 using OrSentence = std::expected<T, std::string>;
 
-struct Wanted {
+struct WantedUser {
   std::string name;
   std::optional<Role> role;
   std::string users;
@@ -64,8 +64,8 @@ std::optional<std::string> value_of(const std::vector<std::string>& arguments, s
   return arguments[++i];
 }
 
-OrSentence<Wanted> parse(const std::vector<std::string>& arguments) {
-  Wanted wanted;
+OrSentence<WantedUser> parse(const std::vector<std::string>& arguments) {
+  WantedUser wanted;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     if (const auto role = value_of(arguments, i, "--role")) {
       wanted.role = parse_role(*role);
@@ -156,7 +156,7 @@ OrSentence<std::string> resolved(const std::string& path) {
 }
 
 // Resolves both paths. Returns what is wrong with them.
-std::optional<std::string> resolve_files(Wanted& wanted) {
+std::optional<std::string> resolve_files(WantedUser& wanted) {
   for (std::string* const path : {&wanted.users, &wanted.secret_file}) {
     if (path->empty()) continue;
     auto found = resolved(*path);
@@ -241,7 +241,7 @@ std::optional<std::string> replace_users(NewFile& next, const std::string& users
   return std::nullopt;
 }
 
-std::optional<std::string> write_files(const Wanted& wanted, const User& user,
+std::optional<std::string> write_files(const WantedUser& wanted, const User& user,
                                        const std::string& secret) {
   std::optional<NewFile> kept_secret;
   std::optional<NewFile> next;
@@ -266,7 +266,7 @@ std::optional<std::string> write_files(const Wanted& wanted, const User& user,
   return std::nullopt;
 }
 
-UserCommand remove_user(const Wanted& wanted) {
+UserCommand remove_user(const WantedUser& wanted) {
   std::optional<NewFile> next;
   auto problem = begin_next(next, wanted.users);
   if (problem) return failed(kExitOther, std::move(*problem));

@@ -14,7 +14,7 @@ namespace {
 // It leaves the replicas in sync by itself, and does not become the primary for that.
 TEST(GroupDisk, ABackupWhoseDiskIsFullLeavesAndComesBack) {
   ReplicaGroup group(2);
-  // The database that comes back writes anew what its log has, before the log goes.
+  // The database that comes back writes what its log has to a table, before the log goes.
   const SmallDisk disk(group.data(1), 256);
   group.start_all();
   Client client = group.client();
