@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Role = GroupStatus::Role;
+using GroupRole = GroupStatus::Role;
 
 class GroupReportsTest : public ::testing::Test {
  protected:
@@ -35,7 +35,7 @@ class GroupReportsTest : public ::testing::Test {
     monitor_.in_group([this] { return std::make_shared<const GroupStatus>(group_); });
   }
   void serve() {
-    group_.role = Role::kPrimary;
+    group_.role = GroupRole::kPrimary;
     group_.is_serving = group_.is_in_sync = true;
     group_.lease_left = kNanosPerSecond / 2;
     group_.members[1].lag = {.is_connected = true, .bytes = 300, .age = 2 * kNanosPerSecond};
@@ -49,10 +49,10 @@ class GroupReportsTest : public ::testing::Test {
                     .log = [] { return LogFacts{}; },
                     .workers = [] { return std::vector<WorkerFacts>(); }});
   }
-  void follow(Role role) {
+  void follow(GroupRole role) {
     group_.name = "n2";
     group_.role = role;
-    group_.is_in_sync = role == Role::kBackup;
+    group_.is_in_sync = role == GroupRole::kBackup;
     group_.is_connected = true;
     group_.disk.emplace();
   }
@@ -90,13 +90,13 @@ TEST_F(GroupReportsTest, AReplicaThatStartsIsNotReady) {
 }
 
 TEST_F(GroupReportsTest, ABackupIsReadyWhenItIsInSync) {
-  follow(Role::kJoining);
+  follow(GroupRole::kJoining);
   expect_ready(false);
   EXPECT_EQ(body("/readyz"), "backup not in sync: it catches up with the primary's log\n");
   group_.received = {.replica = "n2", .bytes = 5, .total_bytes = 20};
   EXPECT_EQ(body("/readyz"),
             "backup not in sync: it receives a copy of the database: 5 of 20 bytes\n");
-  follow(Role::kBackup);
+  follow(GroupRole::kBackup);
   expect_ready(true);
   EXPECT_EQ(body("/readyz"), "backup in sync; the primary is n1 (h1:7471)\n");
   EXPECT_EQ(status("/healthz"), 200U);
@@ -121,7 +121,7 @@ TEST_F(GroupReportsTest, ABackupIsReadyWhenItIsInSync) {
 }
 
 TEST_F(GroupReportsTest, ABackupSaysWhatKeepsItFromBeingInSync) {
-  follow(Role::kJoining);
+  follow(GroupRole::kJoining);
   group_.disk->hangs = true;
   EXPECT_EQ(body("/readyz"), "backup not in sync: its disk is hung\n");
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"hung\"} 1\n"));
@@ -131,7 +131,7 @@ TEST_F(GroupReportsTest, ABackupSaysWhatKeepsItFromBeingInSync) {
   group_.is_connected = false;
   EXPECT_EQ(body("/readyz"),
             "backup not in sync: it is not connected to the primary, n1 (h1:7471)\n");
-  group_.role = Role::kEnded;
+  group_.role = GroupRole::kEnded;
   group_.why_ended = "another replica is the primary";
   expect_ready(false);
   EXPECT_EQ(body("/readyz"),
@@ -140,7 +140,7 @@ TEST_F(GroupReportsTest, ABackupSaysWhatKeepsItFromBeingInSync) {
 
 TEST_F(GroupReportsTest, APrimaryThatIsBelievedIsReady) {
   monitor_.doing("becoming the primary of the group");
-  group_.role = Role::kPrimary;
+  group_.role = GroupRole::kPrimary;
   expect_ready(false);
   EXPECT_EQ(body("/readyz"), "starting: becoming the primary of the group\n");
   serve();
@@ -180,7 +180,7 @@ TEST_F(GroupReportsTest, APrimaryWithoutALeaseIsNotReady) {
 }
 
 TEST_F(GroupReportsTest, AReplicatorThatStandsStillIsNotHealthy) {
-  follow(Role::kBackup);
+  follow(GroupRole::kBackup);
   group_.at = clock_.now();
   clock_.advance(kReplicatorStuckAfter - 1);
   EXPECT_EQ(monitor_.answer("/healthz").status, 200U);
@@ -194,7 +194,7 @@ TEST_F(GroupReportsTest, AReplicatorThatStandsStillIsNotHealthy) {
 
 TEST_F(GroupReportsTest, NamesComeOutOfJsonAsTheyAre) {
   group_.primary_address = "\"\xff";
-  follow(Role::kBackup);
+  follow(GroupRole::kBackup);
   EXPECT_TRUE(json::accept(body("/status")));
 }
 

@@ -24,7 +24,7 @@ LogPosition at(std::uint64_t sequence, std::uint32_t term = kDiskTerm) {
 void put(StorageEngine& engine, std::string_view key, std::uint64_t version) {
   engine.add_put({.version = {version}, .key = as_bytes(key), .value = as_bytes("v")});
 }
-std::unique_ptr<StorageEngine> open(const test::TempDir& directory) {
+std::unique_ptr<StorageEngine> open_engine(const test::TempDir& directory) {
   auto engine = StorageEngine::open(directory.path());
   EXPECT_TRUE(engine) << to_string(engine.error());
   return std::move(*engine);
@@ -32,7 +32,7 @@ std::unique_ptr<StorageEngine> open(const test::TempDir& directory) {
 
 TEST(ReplicaStorage, ANewDatabaseBelongsToNoGroup) {
   const test::TempDir directory;
-  const auto engine = open(directory);
+  const auto engine = open_engine(directory);
   const auto kept = ReplicaStorage::kept_in(*engine);
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->group, 0U);
@@ -42,7 +42,7 @@ TEST(ReplicaStorage, ANewDatabaseBelongsToNoGroup) {
 TEST(ReplicaStorage, KeepsItsGroupAndHowFarItHasCome) {
   const test::TempDir directory;
   {
-    const auto engine = open(directory);
+    const auto engine = open_engine(directory);
     ReplicaStorage storage(*engine, {});
     ASSERT_TRUE(storage.join(77));
     storage.note_block(at(10));
@@ -53,7 +53,7 @@ TEST(ReplicaStorage, KeepsItsGroupAndHowFarItHasCome) {
     ASSERT_TRUE(storage.write_batch());
     ASSERT_TRUE(storage.sync());
   }
-  const auto engine = open(directory);
+  const auto engine = open_engine(directory);
   const auto kept = ReplicaStorage::kept_in(*engine);
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->group, 77U);
@@ -64,13 +64,13 @@ TEST(ReplicaStorage, RecordsOfAServerOfItsOwnAreATermOfTheirs) {
   const test::TempDir directory;
   std::uint64_t highest = 0;
   {
-    const auto engine = open(directory);
+    const auto engine = open_engine(directory);
     ASSERT_TRUE(engine->claim_boot());
     highest = Version::of(engine->boot(), 1000).bits;
     put(*engine, "a", highest);
     ASSERT_TRUE(engine->write_batch());
   }
-  const auto engine = open(directory);
+  const auto engine = open_engine(directory);
   const auto kept = ReplicaStorage::kept_in(*engine);
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->group, 0U);
@@ -82,7 +82,7 @@ TEST(ReplicaStorage, ARestoredDatabaseBelongsToNoGroup) {
   const test::TempDir directory;
   std::uint64_t highest = 0;
   {
-    const auto engine = open(directory);
+    const auto engine = open_engine(directory);
     EXPECT_EQ(ReplicaStorage::leave_group(*engine), false) << "it never belonged to one";
     ASSERT_TRUE(engine->begin_at(kDiskTerm));
     ASSERT_TRUE(engine->claim_boot());
@@ -97,7 +97,7 @@ TEST(ReplicaStorage, ARestoredDatabaseBelongsToNoGroup) {
     EXPECT_EQ(ReplicaStorage::leave_group(*engine), true);
     EXPECT_EQ(ReplicaStorage::leave_group(*engine), false);
   }
-  const auto engine = open(directory);
+  const auto engine = open_engine(directory);
   const auto kept = ReplicaStorage::kept_in(*engine);
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->group, 0U);
@@ -107,7 +107,7 @@ TEST(ReplicaStorage, ARestoredDatabaseBelongsToNoGroup) {
 
 TEST(ReplicaStorage, VersionsOfAGroupAreNotUsedAgain) {
   const test::TempDir directory;
-  const auto engine = open(directory);
+  const auto engine = open_engine(directory);
   ReplicaStorage storage(*engine, {});
   ASSERT_TRUE(storage.join(77));
   storage.note_block(at(10, 1 << 30));
@@ -119,7 +119,7 @@ TEST(ReplicaStorage, VersionsOfAGroupAreNotUsedAgain) {
 
 TEST(ReplicaStorage, DamagedNotesAreFound) {
   const test::TempDir directory;
-  const auto engine = open(directory);
+  const auto engine = open_engine(directory);
   ASSERT_TRUE(engine->write_note("group", as_bytes("short")));
   EXPECT_EQ(ReplicaStorage::kept_in(*engine).error().code, Code::kCorrupt);
   ASSERT_TRUE(engine->write_note("group", as_bytes("12345678")));
@@ -130,7 +130,7 @@ TEST(ReplicaStorage, DamagedNotesAreFound) {
 
 TEST(StorageEngine, ATermThatMayHaveBeenUsedIsRefused) {
   const test::TempDir directory;
-  const auto engine = open(directory);
+  const auto engine = open_engine(directory);
   ASSERT_TRUE(engine->begin_at(50));
   ASSERT_TRUE(engine->claim_boot());
   EXPECT_EQ(engine->begin_at(50).error().code, Code::kConflict);
@@ -165,7 +165,7 @@ class Feed {
 
   // A process with this database: feeds up to random marks, and stops, or is killed.
   void run(const test::TempDir& directory) {
-    const auto engine = open(directory);
+    const auto engine = open_engine(directory);
     const auto kept = ReplicaStorage::kept_in(*engine);
     ASSERT_TRUE(kept);
     ReplicaStorage storage(*engine, kept->history);
