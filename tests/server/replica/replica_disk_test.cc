@@ -202,7 +202,7 @@ class Feed {
   void expect_whole_blocks(StorageEngine& engine) {
     const test::TempDir copy;
     ASSERT_TRUE(engine.checkpoint(copy.file("db")));
-    const auto copied = open(copy);
+    const auto copied = open_engine(copy);
     const auto kept = ReplicaStorage::kept_in(*copied);
     ASSERT_TRUE(kept);
     expect_records(*copied, kept->history.last().version);
