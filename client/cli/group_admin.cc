@@ -109,6 +109,21 @@ ExitCode complain_of(const Error& error, Client& client) {
   return exit_code_of(error);
 }
 
+// The client of the group that has this replica. nullptr: it has complained, and `status` is how
+// the program ends.
+Client* client_of_group(Cluster& client, const std::string& replica, ExitCode* status) {
+  const auto server = server_of(client, replica);
+  if (!server) {
+    complain(server.error().sentence);
+    *status = server.error().exit_code;
+    return nullptr;
+  }
+  const auto one = client.client_at(*server);
+  if (one) return *one;
+  *status = fail_with(one.error(), client);
+  return nullptr;
+}
+
 // Whether the replica is the primary before the time for one operation is over.
 bool becomes_primary(Client& client, const std::string& replica, const Job& job) {
   const auto end = steady_clock::now() + job.command.globals.client.timeout;
@@ -144,17 +159,12 @@ ExitCode run_groups(Cluster& client, const Job& job) {
 
 ExitCode run_move_primary(Cluster& client, const Job& job) {
   const std::string& name = job.command.arguments.back();
-  const auto server = server_of(client, name);
-  if (!server) {
-    complain(server.error().sentence);
-    return server.error().exit_code;
-  }
-  const auto one = client.client_at(*server);
-  if (!one) return fail_with(one.error(), client);
+  ExitCode status = kDone;
+  Client* const one = client_of_group(client, name, &status);
+  if (one == nullptr) return status;
   const auto began = steady_clock::now();
-  if (const Status moved = (*one)->move_primary(name); !moved)
-    return complain_of(moved.error(), **one);
-  if (!becomes_primary(**one, name, job)) {
+  if (const Status moved = one->move_primary(name); !moved) return complain_of(moved.error(), *one);
+  if (!becomes_primary(*one, name, job)) {
     complain(fmt::format("{} has not become the primary in time: see admin groups", name));
     return kFailed;
   }
@@ -169,15 +179,11 @@ ExitCode run_move_primary(Cluster& client, const Job& job) {
 
 ExitCode run_remove_replica(Cluster& client, const Job& job) {
   const std::string& name = job.command.arguments.back();
-  const auto server = server_of(client, name);
-  if (!server) {
-    complain(server.error().sentence);
-    return server.error().exit_code;
-  }
-  const auto one = client.client_at(*server);
-  if (!one) return fail_with(one.error(), client);
-  if (const Status removed = (*one)->remove_replica(name); !removed)
-    return complain_of(removed.error(), **one);
+  ExitCode status = kDone;
+  Client* const one = client_of_group(client, name, &status);
+  if (one == nullptr) return status;
+  if (const Status removed = one->remove_replica(name); !removed)
+    return complain_of(removed.error(), *one);
   if (job.command.globals.json) {
     print_json(Json{{"removed", name}});
   } else {

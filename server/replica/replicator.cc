@@ -764,6 +764,7 @@ void Replicator::Impl::remove(const std::string& name,
 }
 
 void Replicator::Impl::depart() {
+  if (!departure_->is_under_way()) return;
   departure_->step(*membership_.primary(), now());
   if (departure_->is_closed()) tick_ = kGivenUp;
   {

@@ -3,7 +3,7 @@
 
 namespace rkv::testing_support {
 
-// Shared memory has atomics on every machine. Fails the test if there is no device to ask.
+// Over shared memory: true. Over verbs: the device says it. The test fails if no device is there.
 bool device_has_atomics();
 
 }  // namespace rkv::testing_support
