@@ -1,6 +1,7 @@
 #include "server/replication/connection/replica_tls.h"
 
 #include <fmt/format.h>
+#include <netinet/tcp.h>
 #include <openssl/ssl.h>
 
 #include <array>
@@ -14,6 +15,22 @@ namespace {
 
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr std::array<unsigned char, 2> kCipherNumber = {0x13, 0x01};
+
+// Who only receives, such as a copy, would never see that the other end's host is gone. So its
+// kernel asks. TCP_USER_TIMEOUT is not set: it would also end a connection whose other end waits for
+// its disk and takes nothing meanwhile.
+constexpr int kAskAfterSeconds = 5;
+constexpr int kAskAgainAfterSeconds = 2;
+constexpr int kQuestions = 3;
+
+void notice_silence(asio::ip::tcp::socket& socket) {
+  using asio::detail::socket_option::integer;
+  asio::error_code ignored;  // a kernel without them is only slower to notice
+  socket.set_option(integer<IPPROTO_TCP, TCP_KEEPIDLE>(kAskAfterSeconds), ignored);
+  socket.set_option(integer<IPPROTO_TCP, TCP_KEEPINTVL>(kAskAgainAfterSeconds), ignored);
+  socket.set_option(integer<IPPROTO_TCP, TCP_KEEPCNT>(kQuestions), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+}
 
 // Where a context keeps the secret. Asio uses the context's own pointer to data itself.
 int secret_index() {
@@ -100,6 +117,7 @@ EncryptedStream::EncryptedStream(asio::ip::tcp::socket socket, std::shared_ptr<R
   asio::error_code error;
   peer = to_text(this->socket().remote_endpoint(error));
   this->socket().set_option(asio::ip::tcp::no_delay(true), error);
+  notice_silence(this->socket());
 }
 
 bool EncryptedStream::is_proved() {
