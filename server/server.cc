@@ -736,6 +736,8 @@ std::optional<Failure> Server::stop() {
   monitor_.stopping();
   // First: a copy may take hours, and while the disk is in trouble other threads may wait for it.
   if (backups_) backups_->begin_stop();
+  // Clients ask the next primary what became of their writes.
+  if (endpoints_ && ended_) endpoints_->give_up_replies();
   if (endpoints_) endpoints_->stop();
   if (backups_) backups_->stop();
   if (warm_up_) warm_up_->stop();

@@ -250,6 +250,12 @@ bool Endpoints::are_quiet() const {
   });
 }
 
+void Endpoints::give_up_replies() {
+  for (const Endpoint& network : endpoints_)
+    for (const auto& worker : network.workers)
+      worker->give_up_replies();
+}
+
 void Endpoints::stop() {
   stopping_.store(true, std::memory_order_release);
   for (const Endpoint& network : endpoints_) {

@@ -648,7 +648,8 @@ void Worker::finish() {
   taking_ = leaving_.load(std::memory_order_acquire);
   replies_.signal_all();
   waiting_requests_.drop(nullptr, [this](std::uint32_t buffer) { release(buffer); });
-  turn_while([this] { return pending_.delays_stop(); }, kAnswersMs);
+  if (!given_up_.load(std::memory_order_acquire))
+    turn_while([this] { return pending_.delays_stop(); }, kAnswersMs);
   turn_while([this] { return replies_.has_unsent(); }, kArrivalMs);
   for (const auto& session : sessions_.all())
     sessions_.drop(*session, std::nullopt);

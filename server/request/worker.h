@@ -119,6 +119,9 @@ class Worker {
   // begin_stop() asks the thread to end by finish(); stop() also waits until it has ended.
   void begin_stop();
   void stop();
+  // The marks that replies await will not rise any more: finish() does not wait for these. Any
+  // thread.
+  void give_up_replies() { given_up_.store(true, std::memory_order_release); }
 
   // For acceptors.
   SessionTable& sessions() { return sessions_; }
@@ -223,6 +226,7 @@ class Worker {
   std::atomic<bool> stopping_{false};
   std::atomic<bool> leaving_{false};
   std::atomic<bool> quiet_{false};
+  std::atomic<bool> given_up_{false};
   std::thread thread_;
 };
 
