@@ -6,8 +6,8 @@
 //  SERVE-6  A write that awaits a mark has been executed, exactly once, and is never repeated. It
 //      is answered when the mark has passed it, or with "may have happened" if the disk fails
 //      first. It stays unanswered if its client disconnects. When the worker is stopped, the
-//      connection ends only after the answer, or after kAnswersMs, or at once if a replica has ended
-//      its part in the group.
+//      connection ends only after the answer, or after kAnswersMs, or at once if a replica has
+//      ended its part in the group.
 //
 //  SERVE-10  In a replicated log no reply shows what is above the replicated mark.
 //

@@ -17,8 +17,8 @@ constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr std::array<unsigned char, 2> kCipherNumber = {0x13, 0x01};
 
 // Who only receives, such as a copy, would never see that the other end's host is gone. So its
-// kernel asks. TCP_USER_TIMEOUT is not set: it would also end a connection whose other end waits for
-// its disk and takes nothing meanwhile.
+// kernel asks. TCP_USER_TIMEOUT is not set: it would also end a connection whose other end waits
+// for its disk and takes nothing meanwhile.
 constexpr int kAskAfterSeconds = 5;
 constexpr int kAskAgainAfterSeconds = 2;
 constexpr int kQuestions = 3;

@@ -5,8 +5,8 @@
 // Invariants:
 //  REPTLS-1  A handshake succeeds only if both ends know the same secret: an end without it, or
 //      with a certificate in its place, fails.
-//  REPTLS-2  A stream that only receives ends with an error some 11 s after the other end's host was
-//      heard last.
+//  REPTLS-2  A stream that only receives ends with an error some 11 s after it heard the other
+//      end's host last.
 //
 // Thread safety: one thread.
 #pragma once
