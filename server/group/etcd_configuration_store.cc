@@ -105,7 +105,7 @@ EtcdConfigurationStore::EtcdConfigurationStore(const std::vector<std::string>& s
   // to a neighbour takes a while to be noticed.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kTryMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectMs);
-  // Sets TCP_USER_TIMEOUT too, to the second (gRPC's proposal A18).
+  // The second is TCP_USER_TIMEOUT too (gRPC's proposal "TCP user timeout").
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kSilenceMs);
   for (const std::string& address : servers) {

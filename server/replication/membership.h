@@ -18,8 +18,8 @@
 //  MEMBER-5  A replica whose disk belonged to no group when it started never becomes the primary
 //      of a group that exists as the last one in sync: its data is missing.
 //  MEMBER-6  A replica that the primary of a term has handed over to (PRIMARY-7) takes over at
-//  once,
-//      and if its term is the next one, it acts at once: no promise is left that anybody relies on.
+//      once, and if its term is the next one, it acts at once: no promise is left that anybody
+//      relies on.
 //
 // Thread safety: none.
 #pragma once
