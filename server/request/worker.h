@@ -119,8 +119,7 @@ class Worker {
   // begin_stop() asks the thread to end by finish(); stop() also waits until it has ended.
   void begin_stop();
   void stop();
-  // The marks that replies await will not rise any more: finish() does not wait for these. Any
-  // thread.
+  // The group's marks will not rise any more: finish() waits for no reply. Any thread.
   void give_up_replies() { given_up_.store(true, std::memory_order_release); }
 
   // For acceptors.

@@ -24,11 +24,14 @@ constexpr int kAskAgainAfterSeconds = 2;
 constexpr int kQuestions = 3;
 
 void notice_silence(asio::ip::tcp::socket& socket) {
-  using asio::detail::socket_option::integer;
-  asio::error_code ignored;  // a kernel without them is only slower to notice
-  socket.set_option(integer<IPPROTO_TCP, TCP_KEEPIDLE>(kAskAfterSeconds), ignored);
-  socket.set_option(integer<IPPROTO_TCP, TCP_KEEPINTVL>(kAskAgainAfterSeconds), ignored);
-  socket.set_option(integer<IPPROTO_TCP, TCP_KEEPCNT>(kQuestions), ignored);
+  // A kernel that refuses is only slower to notice.
+  const auto set = [&socket](int option, int value) {
+    (void)::setsockopt(socket.native_handle(), IPPROTO_TCP, option, &value, sizeof value);
+  };
+  set(TCP_KEEPIDLE, kAskAfterSeconds);
+  set(TCP_KEEPINTVL, kAskAgainAfterSeconds);
+  set(TCP_KEEPCNT, kQuestions);
+  asio::error_code ignored;
   socket.set_option(asio::socket_base::keep_alive(true), ignored);
 }
 
