@@ -64,8 +64,7 @@ class Endpoints {
   void leave(const std::string& primary);
   // Whether all requests that were begun before leave() are answered.
   bool are_quiet() const;
-  // The group's marks will not rise any more: stop() waits for no reply. Before
-  // stop().
+  // The group's marks will not rise any more: stop() waits for no reply. Before stop().
   void give_up_replies();
   // Stops the acceptors, then the workers; blocks. From then on the processor changes cells, so
   // that their numbers can be read although a device is lost.
