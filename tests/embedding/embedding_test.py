@@ -3,6 +3,8 @@
 against a kvserver over shared memory.
 
     tests/embedding/embedding_test.py BUILD [unittest's arguments]     BUILD: a build directory
+
+Embedding: what ./run test runs. EmbeddingLong: what compiles most, with --long.
 """
 
 import concurrent.futures
@@ -22,7 +24,9 @@ sys.path.insert(0, os.path.join(SOURCE, "tests", "support"))
 from programs import Server, run  # noqa: E402
 
 
-class Embedding(unittest.TestCase):
+class Project(unittest.TestCase):
+    """An installed build, a server, and what builds foreign projects."""
+
     @classmethod
     def setUpClass(cls):
         cls.scratch = tempfile.mkdtemp(prefix="rkv-embedding-")
@@ -76,6 +80,60 @@ class Embedding(unittest.TestCase):
         return self.build("found", f"-DCMAKE_BUILD_TYPE={BUILD_TYPE}", f"-DCMAKE_PREFIX_PATH={self.prefix}",
                           f"-DCOMPONENTS={';'.join(components)}")
 
+    def pkg_config(self, *arguments, **environment):
+        where = os.path.join(os.path.dirname(self.library), "pkgconfig")
+        return run("pkg-config", *arguments,
+                   env=dict(os.environ, PKG_CONFIG_PATH=where, **environment)).split()
+
+    def compile(self, name, *flags):
+        program = os.path.join(tempfile.mkdtemp(dir=self.scratch), name)
+        run("g++", "-std=c++23", "-Wall", "-Wextra", "-Werror",
+            os.path.join(HERE, "program", f"{name}.cc"), "-o", program, *flags)
+        return program
+
+    def contain(self, how, shared):
+        """Without a build type, as a project that says nothing: this compiles the library, several
+        sources at a time. That each compiles alone, the build under test has shown."""
+        return self.build("contained", f"-DHOW={how}", f"-DRKV_SOURCE={SOURCE}",
+                          f"-DBUILD_SHARED_LIBS={shared}", "-DCMAKE_UNITY_BUILD=ON",
+                          "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12")
+
+    def shown(self, library):
+        """What a shared library shows: nothing foreign, and nothing internal."""
+        shown = run("nm", "-D", "--defined-only", "--demangle", library).splitlines()
+        names = [line.split(" ", 2)[2].replace("@@RKV_0.1", "") for line in shown]
+        foreign = [n for n in names
+                   if n != "RKV_0.1" and not re.match(r"((typeinfo|typeinfo name|vtable) for )?rkv::", n)]
+        internal = [n for n in names if re.search(r"rkv::(client|shm|rdma::(shm|verbs))::[a-z]*", n)
+                    and not n.startswith("rkv::Client")]
+        self.assertEqual(foreign, [])
+        self.assertEqual(internal, [])
+        return names
+
+    def syntax(self, *names):
+        headers = os.path.join(self.prefix, "include")
+        includes = [word for name in names for word in ("-include", name)]
+        run("g++", "-std=c++23", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
+            "-I", headers, *includes, "-x", "c++", "/dev/null")
+
+    def headers(self):
+        headers = os.path.join(self.prefix, "include")
+        return [os.path.relpath(h, headers)
+                for h in sorted(glob.glob(f"{headers}/rkv/**/*.h", recursive=True))]
+
+
+class Embedding(Project):
+    def test_add_subdirectory(self):
+        where = self.contain("add_subdirectory", "OFF")
+        self.check_extras(where, shared=False)
+        self.assertFalse(glob.glob(f"{where}/**/librkv.so*", recursive=True), "not asked for")
+
+    def test_public_headers_compile_together(self):
+        """With nothing but what is installed."""
+        names = self.headers()
+        self.assertIn("rkv/client.h", names)
+        self.syntax(*names)
+
     def test_find_package_static(self):
         where = self.find("client", "rdma", "static")
         self.check(where)
@@ -85,10 +143,6 @@ class Embedding(unittest.TestCase):
         where = self.find()
         self.check(where)
         self.assertEqual(self.needs(os.path.join(where, "store")), ["librkv.so.0.1"])
-
-    def test_find_package_with_the_extras(self):
-        for kind in "static", "shared":
-            self.check_extras(self.find("client", "rdma_extras", kind), kind == "shared")
 
     def test_find_package_without_the_extras(self):
         """Of librkv's own packages alone, as Debian installs them."""
@@ -100,16 +154,6 @@ class Embedding(unittest.TestCase):
         self.check(self.find())
         with self.assertRaisesRegex(AssertionError, r"install\s+librkv-rdma-extras-dev"):
             self.find("rdma_extras")
-
-    def test_optional_components(self):
-        if not glob.glob(f"{self.prefix}/lib*/**/rkv_rdma_efa.cmake", recursive=True):
-            with self.assertRaisesRegex(AssertionError, "built without 'rdma_efa'"):
-                self.find("rdma_efa")
-            return
-        for kind in "static", "shared":
-            where = self.find("rdma_efa", "rdma_mlx5", kind)
-            self.assertIn(run(os.path.join(where, "vendor")),
-                          ("no device\n", "no EFA, no mlx5\n", "EFA, no mlx5\n", "no EFA, mlx5\n"))
 
     def test_the_shared_client_needs_no_rdma_core_to_build(self):
         nothing = os.path.join(self.scratch, "no-packages")
@@ -130,17 +174,6 @@ class Embedding(unittest.TestCase):
             self.find("server")
         with self.assertRaisesRegex(AssertionError, r"static and\s+shared"):
             self.find("static", "shared")
-
-    def pkg_config(self, *arguments, **environment):
-        where = os.path.join(os.path.dirname(self.library), "pkgconfig")
-        return run("pkg-config", *arguments,
-                   env=dict(os.environ, PKG_CONFIG_PATH=where, **environment)).split()
-
-    def compile(self, name, *flags):
-        program = os.path.join(tempfile.mkdtemp(dir=self.scratch), name)
-        run("g++", "-std=c++23", "-Wall", "-Wextra", "-Werror",
-            os.path.join(HERE, "program", f"{name}.cc"), "-o", program, *flags)
-        return program
 
     def test_pkg_config_shared(self):
         libraries = os.path.dirname(self.library)
@@ -172,39 +205,11 @@ class Embedding(unittest.TestCase):
         self.assertIn("-lrkv", flags)
         self.assertIn("-libverbs", flags)
 
-    def contain(self, how, shared):
-        """Without a build type, as a project that says nothing: this compiles the library, several
-        sources at a time. That each compiles alone, the build under test has shown."""
-        return self.build("contained", f"-DHOW={how}", f"-DRKV_SOURCE={SOURCE}",
-                          f"-DBUILD_SHARED_LIBS={shared}", "-DCMAKE_UNITY_BUILD=ON",
-                          "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12")
-
-    def test_add_subdirectory_and_fetch_content(self):
-        """In one test: the second takes what it compiles from the compiler's cache."""
-        where = self.contain("add_subdirectory", "OFF")
-        self.check_extras(where, shared=False)
-        self.assertFalse(glob.glob(f"{where}/**/librkv.so*", recursive=True), "not asked for")
-        where = self.contain("FetchContent", "ON")
-        self.check_extras(where, shared=True)
-        self.assertFalse(glob.glob(f"{where}/**/kv*", recursive=True), "programs were not asked for")
-
     def test_the_shared_libraries_show_rkv_alone(self):
         self.assertGreater(len(self.shown(self.library)), 100)
         extras = self.shown(os.path.join(os.path.dirname(self.library), "librkv_rdma_extras.so.0.1"))
         self.assertTrue([n for n in extras if n.startswith("rkv::rdma::Channel::")])
         self.assertEqual([n for n in self.shown(self.library) if n.startswith("rkv::rdma::Channel::")], [])
-
-    def shown(self, library):
-        """What a shared library shows: nothing foreign, and nothing internal."""
-        shown = run("nm", "-D", "--defined-only", "--demangle", library).splitlines()
-        names = [line.split(" ", 2)[2].replace("@@RKV_0.1", "") for line in shown]
-        foreign = [n for n in names
-                   if n != "RKV_0.1" and not re.match(r"((typeinfo|typeinfo name|vtable) for )?rkv::", n)]
-        internal = [n for n in names if re.search(r"rkv::(client|shm|rdma::(shm|verbs))::[a-z]*", n)
-                    and not n.startswith("rkv::Client")]
-        self.assertEqual(foreign, [])
-        self.assertEqual(internal, [])
-        return names
 
     def test_installed_files_know_nothing_of_this_machine(self):
         found = []
@@ -222,22 +227,30 @@ class Embedding(unittest.TestCase):
                         found.append(name)
         self.assertEqual(found, [])
 
-    def syntax(self, *names):
-        headers = os.path.join(self.prefix, "include")
-        includes = [word for name in names for word in ("-include", name)]
-        run("g++", "-std=c++23", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only",
-            "-I", headers, *includes, "-x", "c++", "/dev/null")
 
-    def headers(self):
-        headers = os.path.join(self.prefix, "include")
-        return [os.path.relpath(h, headers)
-                for h in sorted(glob.glob(f"{headers}/rkv/**/*.h", recursive=True))]
+class EmbeddingLong(Project):
+    def test_find_package_with_the_extras(self):
+        for kind in "static", "shared":
+            self.check_extras(self.find("client", "rdma_extras", kind), kind == "shared")
+
+    def test_optional_components(self):
+        if not glob.glob(f"{self.prefix}/lib*/**/rkv_rdma_efa.cmake", recursive=True):
+            with self.assertRaisesRegex(AssertionError, "built without 'rdma_efa'"):
+                self.find("rdma_efa")
+            return
+        for kind in "static", "shared":
+            where = self.find("rdma_efa", "rdma_mlx5", kind)
+            self.assertIn(run(os.path.join(where, "vendor")),
+                          ("no device\n", "no EFA, no mlx5\n", "EFA, no mlx5\n", "no EFA, mlx5\n"))
+
+    def test_fetch_content(self):
+        where = self.contain("FetchContent", "ON")
+        self.check_extras(where, shared=True)
+        self.assertFalse(glob.glob(f"{where}/**/kv*", recursive=True), "programs were not asked for")
 
     def test_public_headers_are_whole(self):
-        """Each compiles alone, and all of them with nothing but what is installed."""
+        """Each compiles alone."""
         names = self.headers()
-        self.assertIn("rkv/client.h", names)
-        self.syntax(*names)
         # The build under test compiled these alone: a source of it begins with them.
         first = headers_that_begin_a_source()
         alone = [name for name in names if name not in first]

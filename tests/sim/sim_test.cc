@@ -92,7 +92,7 @@ TEST_F(Simulation, TheOutcomeOfAnotherWriteIsNoticed) {
 
 // A seed takes ten times as long with a sanitizer.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSeeds = 200;
+constexpr std::uint64_t kSeeds = 100;
 #else
 constexpr std::uint64_t kSeeds = 500;
 #endif

@@ -138,12 +138,14 @@ Client ReplicaGroup::client_of_all() const {
   return std::move(*client);
 }
 
+std::string ReplicaGroup::log(std::size_t number) {
+  return replicas_[number].process ? replicas_[number].process->output() : "";
+}
+
 std::string ReplicaGroup::logs() {
   std::string text;
-  for (std::size_t number = 0; number < replicas_.size(); ++number) {
-    text += fmt::format("\n== n{}\n", number);
-    if (replicas_[number].process) text += replicas_[number].process->output();
-  }
+  for (std::size_t number = 0; number < replicas_.size(); ++number)
+    text += fmt::format("\n== n{}\n{}", number, log(number));
   return text;
 }
 

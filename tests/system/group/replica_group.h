@@ -57,6 +57,8 @@ class ReplicaGroup {
   Client client();
   // A client that knows all replicas.
   Client client_of_all() const;
+  // What a replica's process has logged since it was started.
+  std::string log(std::size_t number);
   // What all replicas have logged.
   std::string logs();
 
