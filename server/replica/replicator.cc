@@ -8,31 +8,23 @@
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <future>
-#include <map>
 #include <thread>
 #include <utility>
-#include <variant>
 
 #include "common/log.h"
 #include "common/mutex.h"
-#include "common/parse.h"
 #include "common/random.h"
 #include "common/thread.h"
 #include "server/replica/backup_disk.h"
+#include "server/replica/backup_links.h"
 #include "server/replica/configuration_agent.h"
 #include "server/replica/departure.h"
-#include "server/replica/entry_block.h"
 #include "server/replica/group_reporter.h"
 #include "server/replica/log_sender.h"
+#include "server/replica/primary_link.h"
 #include "server/replica/removal.h"
 #include "server/replica/replica_storage.h"
-#include "server/replica/silent_peers.h"
-#include "server/replication/connection/replica_connection.h"
-#include "server/replication/connection/replica_connector.h"
 #include "server/replication/connection/replica_listener.h"
-#include "server/replication/copy/engine_copy_receiver.h"
-#include "server/replication/copy/engine_copy_sender.h"
-#include "server/replication/encoding.h"
 #include "server/replication/membership.h"
 
 namespace rkv::server {
@@ -40,36 +32,16 @@ namespace rkv::server {
 namespace {
 
 constexpr auto kTurn = std::chrono::milliseconds(20);
-constexpr Nanos kConnectAgainAfter = 50 * kNanosPerMs;
-constexpr std::chrono::milliseconds kConnectLimit{1000};
-// A primary sends a heartbeat ten times a second. A connection without any is half open.
-constexpr Nanos kSilence = 5 * kNanosPerSecond;
 // A replica whose disk is stuck leaves that time to others to take over, or to leave it out.
 constexpr Nanos kHesitation = 3 * kNanosPerSecond;
-constexpr Nanos kCopyAgainAfter = kNanosPerSecond;
-constexpr Nanos kLogKeptAfterCopy = 30 * kNanosPerSecond;
 // How much longer the log in memory may become while a copy is under way.
 constexpr std::size_t kFactorForCopies = 16;
-// Of a connection: what was sent and not taken yet. Further blocks wait in the log.
-constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;
 // A new primary begins at the highest time that it has received. So the times that clients were
 // shown must have been proposed before, by more than the longest time that a primary is believed.
 constexpr std::uint64_t kTimeAheadMs = 2000;
 
-// Replicas use the port above the clients'.
-std::string replica_address(const std::string& clients) {
-  const std::size_t colon = clients.rfind(':');
-  const auto port = parse_number<std::uint16_t>(clients.substr(colon + 1), 1, 65534);
-  return fmt::format("{}:{}", clients.substr(0, colon), port ? *port + 1 : 0);
-}
-
 std::uint64_t random_epoch() {
   return random_from_kernel() | 1U;
-}
-
-template <class Message>
-ReplicaConnection::SharedBytes encoded(const Message& message) {
-  return std::make_shared<const std::vector<std::byte>>(encode(message));
 }
 
 std::string describe(const GroupConfiguration& configuration) {
@@ -104,7 +76,22 @@ class Replicator::Impl {
                [this](const ConfigurationStore::Stored& stored) {
                  asio::post(io_, [this, stored] { configuration_read(stored); });
                }),
-        reporter_(options_.group, options_.name) {}
+        reporter_(options_.group, options_.name),
+        to_primary_({io_, parts_.clock, membership_, me_, options_.data_dir, options_.secret},
+                    {.has_ended = [this] { return has_ended(); },
+                     .received =
+                         [this](const Wanted& wanted) {
+                           disk_->want(wanted);
+                           pump();
+                         },
+                     .copied = [this](const std::string& problem) { copied(problem); }}),
+        to_backups_({io_, parts_.clock, membership_, me_, options_.data_dir, options_.secret},
+                    parts_.engine,
+                    {.happened = [this](BackupLinks::Event event) { pump(event); },
+                     .copied =
+                         [this](const std::string&, const std::string& problem) {
+                           reporter_.copy_sent(problem.empty());
+                         }}) {}
 
   Status start(std::string* problem);
   State state() const;
@@ -125,21 +112,11 @@ class Replicator::Impl {
   ReplicationRounds rounds_{[this] { wake(); }};
 
  private:
-  struct Peer {  // a connection that another replica has made
-    std::shared_ptr<ReplicaConnection> connection;
-    std::string name{};  // as it has said
-    bool has_said_hello = false;
-    bool is_told_of_copy = false;
-    bool awaits_room = false;  // in the connection's queue
-  };
-  // Why there is something to do.
-  enum class Cause : std::uint8_t { kAny, kAnswer };
-
   Nanos now() const { return parts_.clock.now(); }
   void run();
   void turn();
   void wake();
-  void pump(Cause cause = Cause::kAny);
+  void pump(BackupLinks::Event event = BackupLinks::Event::kOther);
   void configuration_read(const ConfigurationStore::Stored& stored);
   bool prepare_disk();
   void end(std::string why, bool may_start_again = true);
@@ -148,24 +125,14 @@ class Replicator::Impl {
   void report();
 
   void follow();
-  void connect();
-  void received_from_primary(std::vector<std::byte> bytes);
-  void drop_primary(const std::string& why);
+  void copied(const std::string& problem);
 
-  void accept(std::unique_ptr<ReplicaConnection> connection);
-  void received_from_backup(std::uint64_t peer, std::vector<std::byte> bytes);
-  void drop_peer(std::uint64_t peer, const std::string& why);
-  void lead(Cause cause);
+  void lead(BackupLinks::Event event);
   bool awaits_backups(const Marks& marks) const;
-  void send_to_backups();
-  void sent(std::uint64_t peer);
   void look_at_own_disk();
   void make_rounds();
   void show_marks();
   void depart();
-  void tell(std::uint64_t peer, const HandOver& message);
-  void receive_copy();
-  void send_copy(std::uint64_t peer, const CopyRequest& request);
   void shrink_log();
   void append_block(const LogSender::Block& block);
 
@@ -187,21 +154,7 @@ class Replicator::Impl {
   std::atomic<bool> is_woken_{false};
   bool stopping_ = false;
 
-  // Of a backup.
-  std::unique_ptr<ReplicaConnection> primary_;
-  std::string primary_name_;  // that it is connected to
-  std::unique_ptr<ReplicaConnector> connector_;
-  bool is_connecting_ = false;
-  Nanos connect_again_at_ = 0;
-  Nanos connected_at_ = 0;
-  std::unique_ptr<EngineCopyReceiver> copy_receiver_;
-
   // Of a primary.
-  std::map<std::uint64_t, Peer> peers_;
-  std::uint64_t next_peer_ = 1;
-  SilentPeers silent_;
-  std::unique_ptr<EngineCopySender> copy_sender_;
-  Nanos log_kept_until_ = 0;
   std::optional<Serving> serving_;
   std::unique_ptr<LogSender> sender_;
   std::optional<Departure> departure_;
@@ -216,6 +169,8 @@ class Replicator::Impl {
   std::string told_;  // the configuration that was logged
 
   GroupReporter reporter_;
+  PrimaryLink to_primary_;
+  BackupLinks to_backups_;
 
   mutable Mutex mutex_;
   State state_ RKV_GUARDED_BY(mutex_);
@@ -232,7 +187,9 @@ Status Replicator::Impl::start(std::string* problem) {
   auto listener = ReplicaListener::listen(
       io_, replica_address(options_.address), options_.secret,
       {.on_connection =
-           [this](std::unique_ptr<ReplicaConnection> connection) { accept(std::move(connection)); },
+           [this](std::unique_ptr<ReplicaConnection> connection) {
+             to_backups_.accept(std::move(connection));
+           },
        .on_refusal =
            [](const std::string& why) {
              log_debug(EventName("replica_refused"), "a connection of a replica failed: {}", why);
@@ -252,11 +209,8 @@ Status Replicator::Impl::stop() {
       stopping_ = true;
       timer_.cancel();
       listener_.reset();
-      connector_.reset();
-      copy_receiver_.reset();
-      copy_sender_.reset();
-      primary_.reset();
-      peers_.clear();
+      to_primary_.close();
+      to_backups_.close();
     });
     thread_.join();
   }
@@ -276,8 +230,7 @@ void Replicator::Impl::turn() {
   timer_.expires_after(kTurn);
   timer_.async_wait([this](const asio::error_code&) { turn(); });
   pump();
-  for (const std::uint64_t peer : silent_.take_overdue(now()))
-    drop_peer(peer, "it has not said which replica it is");
+  to_backups_.drop_silent();
   if (reporter_.is_due(now())) report();
 }
 
@@ -342,7 +295,7 @@ bool Replicator::Impl::prepare_disk() {
   return true;
 }
 
-void Replicator::Impl::pump(Cause cause) {
+void Replicator::Impl::pump(BackupLinks::Event event) {
   if (stopping_ || has_ended()) return;
   const auto change = membership_.wanted(now());
   if (membership_.role() == Membership::Role::kEnded) {
@@ -352,7 +305,7 @@ void Replicator::Impl::pump(Cause cause) {
   if (!prepare_disk()) return;
   agent_.want(change);
   if (membership_.role() == Membership::Role::kStarting) return;
-  membership_.primary() != nullptr ? lead(cause) : follow();
+  membership_.primary() != nullptr ? lead(event) : follow();
   shrink_log();
   publish_primary();
 }
@@ -361,9 +314,7 @@ void Replicator::Impl::pump(Cause cause) {
 void Replicator::Impl::shrink_log() {
   const std::uint64_t on_disk =
       disk_ ? disk_->through().sync : std::min(shown_.sync, shown_.replicated);
-  // What is behind a copy that is under way must still be there when the copy has arrived.
-  const bool is_copied = copy_sender_ != nullptr && !copy_sender_->progress().replica.empty();
-  const std::size_t factor = is_copied || now() < log_kept_until_ ? kFactorForCopies : 1;
+  const std::size_t factor = to_backups_.log_is_awaited() ? kFactorForCopies : 1;
   log_.shrink(factor * options_.queue_bytes, on_disk);
 }
 
@@ -386,11 +337,11 @@ void Replicator::Impl::report() {
     status.why_ended = ended.why;
   }
   status.is_serving = status.is_serving && serving_;
-  status.connections = peers_.size();
-  status.is_connected = primary_ != nullptr;
+  status.connections = to_backups_.count();
+  status.is_connected = to_primary_.is_connected();
   status.etcd_silent_for = agent_.unanswered_for(now());
   status.etcd_has_lost_data = agent_.has_lost_data();
-  reporter_.add_copies(status, copy_sender_.get(), copy_receiver_.get());
+  reporter_.add_copies(status, to_backups_.copies(), to_primary_.copy());
   if (disk_) GroupReporter::add_disk(status, *disk_, now());
   reporter_.publish(std::move(status));
 }
@@ -398,9 +349,6 @@ void Replicator::Impl::report() {
 // ---- a backup
 
 void Replicator::Impl::follow() {
-  const Member* const member = membership_.primary_member();
-  if (primary_ != nullptr && (member == nullptr || member->name != primary_name_))
-    drop_primary("another replica is the primary");
   Backup& backup = membership_.backup();
   disk_->feed(log_, backup.marks().replicated);
   const BackupDisk::Through through = disk_->through();
@@ -409,190 +357,30 @@ void Replicator::Impl::follow() {
   // replicas in sync, and comes back when its disk has caught up.
   const std::size_t kept = log_.kept_bytes();
   const bool is_behind = kept > 4 * options_.queue_bytes;
-  if (is_behind || disk_->has_failed(now())) membership_.hesitate(now() + kHesitation);
-  if (primary_ != nullptr && is_behind) drop_primary("the disk of this replica is too far behind");
-  if (primary_ != nullptr && disk_->is_given_up(now()))
-    drop_primary("the disk of this replica takes nothing");
-  if (primary_ != nullptr && now() - std::max(connected_at_, backup.heard_at()) > kSilence)
-    drop_primary("it says nothing");
-  if (primary_ == nullptr) {
-    if (kept > 2 * options_.queue_bytes || disk_->has_failed(now())) return;
-    if (member != nullptr && !is_connecting_ && copy_receiver_ == nullptr &&
-        now() >= connect_again_at_)
-      connect();
+  const bool has_failed = disk_->has_failed(now());
+  if (is_behind || has_failed) membership_.hesitate(now() + kHesitation);
+  if (is_behind) to_primary_.drop("the disk of this replica is too far behind");
+  if (disk_->is_given_up(now())) to_primary_.drop("the disk of this replica takes nothing");
+  to_primary_.step(!has_failed && kept <= 2 * options_.queue_bytes);
+}
+
+void Replicator::Impl::copied(const std::string& problem) {
+  if (!problem.empty()) {
+    reporter_.copy_not_received();
+    log_warn(EventName("copy_failed"), "the primary's database was not copied: {}", problem);
     return;
   }
-  if (const auto answer = backup.answer(now())) primary_->send(encoded(*answer));
-}
-
-void Replicator::Impl::connect() {
-  const Member& member = *membership_.primary_member();
-  is_connecting_ = true;
-  connect_again_at_ = now() + kConnectAgainAfter;
-  connector_ = ReplicaConnector::connect(
-      io_, replica_address(member.address), options_.secret, kConnectLimit,
-      [this, name = member.name](ReplicaConnector::Outcome made) {
-        is_connecting_ = false;
-        if (stopping_ || membership_.primary() != nullptr) return;
-        if (!made) {
-          log_debug(EventName("primary_unreachable"), "{}", made.error());
-          return;
-        }
-        primary_ = std::move(*made);
-        connected_at_ = now();
-        primary_name_ = name;
-        primary_->start(
-            {.on_message =
-                 [this](std::vector<std::byte> bytes) { received_from_primary(std::move(bytes)); },
-             .on_end = [this](const std::string& why) { drop_primary(why); }});
-        primary_->send(encoded(membership_.backup().hello()));
-      });
-}
-
-void Replicator::Impl::drop_primary(const std::string& why) {
-  if (primary_ == nullptr) return;
-  log_info(EventName("primary_left"), "the connection to {} has ended: {}",
-           field("primary", primary_name_), why);
-  primary_.reset();
-  connect_again_at_ = now() + kConnectAgainAfter;
-}
-
-void Replicator::Impl::received_from_primary(std::vector<std::byte> bytes) {
-  if (stopping_ || has_ended() || membership_.primary() != nullptr) return;
-  const auto message = decode_replication(bytes);
-  if (!message) return drop_primary(to_string(message.error()));
-  if (std::holds_alternative<CopyNeeded>(*message)) return receive_copy();
-  if (const HandOver* const hand_over = std::get_if<HandOver>(&*message)) {
-    if (!membership_.backup().receive(*hand_over)) return drop_primary("it cannot hand over now");
-    log_info(EventName("told"), "{} hands over to this replica", field("primary", primary_name_));
-    return pump();
+  {
+    const MutexLock lock(mutex_);
+    state_.has_copy = true;
   }
-  const Entries* const entries = std::get_if<Entries>(&*message);
-  if (entries == nullptr || (entries->block && !is_valid_block(*entries->block)))
-    return drop_primary("it sent what a primary does not send");
-  if (!membership_.backup().receive(*entries, now())) return drop_primary("its log does not fit");
-  disk_->want(entries->wanted);
-  pump();
-}
-
-// The database stays as it is. The copy is put in its place when this process has ended.
-void Replicator::Impl::receive_copy() {
-  if (membership_.primary_member() == nullptr) return drop_primary("the group has no primary");
-  const Member& member = *membership_.primary_member();
-  log_info(EventName("copying"),
-           "the log of {} does not lead to where this replica's ends: its database is copied",
-           field("primary", member.name));
-  primary_.reset();
-  connect_again_at_ = now() + kConnectAgainAfter;
-  copy_receiver_ = std::make_unique<EngineCopyReceiver>(
-      io_, options_.data_dir, replica_address(member.address), options_.secret,
-      CopyRequest{.replica = me_, .group = kept_group_, .term = membership_.backup().term()},
-      [this](const std::string& problem) {
-        copy_receiver_.reset();
-        if (!problem.empty()) {
-          reporter_.copy_not_received();
-          log_warn(EventName("copy_failed"), "the primary's database was not copied: {}", problem);
-          connect_again_at_ = now() + kCopyAgainAfter;
-          return;
-        }
-        {
-          const MutexLock lock(mutex_);
-          state_.has_copy = true;
-        }
-        end("it has received a copy of the primary's database");
-      });
+  end("it has received a copy of the primary's database");
 }
 
 // ---- a primary
 
-void Replicator::Impl::send_copy(std::uint64_t number, const CopyRequest& request) {
-  const auto at = peers_.find(number);
-  if (request.group != kept_group_) return drop_peer(number, "it belongs to another group");
-  if (copy_sender_ == nullptr) {
-    copy_sender_ = std::make_unique<EngineCopySender>(
-        io_, options_.data_dir,
-        [this](const std::string& target) { return parts_.engine.checkpoint(target); },
-        [this](const std::string& replica, const std::string& problem) {
-          reporter_.copy_sent(problem.empty());
-          log_info(EventName("copy_sent"), "the copy of the database for {} is over{}{}",
-                   field("replica", replica), problem.empty() ? "" : ": ", problem);
-          log_kept_until_ = now() + kLogKeptAfterCopy;
-        });
-  }
-  log_info(EventName("copy_begins"), "replica {} gets a copy of the database",
-           field("replica", request.replica.name));
-  const std::shared_ptr<ReplicaConnection> connection = at->second.connection;
-  peers_.erase(at);  // its callbacks find nothing any more
-  membership_.primary()->disconnected(number);
-  copy_sender_->send(connection, request);
-}
-
-void Replicator::Impl::accept(std::unique_ptr<ReplicaConnection> connection) {
-  const std::uint64_t number = next_peer_++;
-  Peer& peer = peers_[number];
-  peer.connection = std::move(connection);
-  silent_.connected(number, now());
-  peer.connection->start(
-      {.on_message =
-           [this, number](std::vector<std::byte> bytes) {
-             received_from_backup(number, std::move(bytes));
-           },
-       .on_end = [this, number](const std::string& why) { drop_peer(number, why); },
-       .on_sent = [this, number] { sent(number); }});
-}
-
-// What waits in the log is sent as soon as there is room.
-void Replicator::Impl::sent(std::uint64_t number) {
-  const auto at = peers_.find(number);
-  if (at != peers_.end() && at->second.awaits_room) pump();
-}
-
-void Replicator::Impl::drop_peer(std::uint64_t number, const std::string& why) {
-  const auto at = peers_.find(number);
-  if (at == peers_.end()) return;
-  log_info(EventName("replica_left"), "the connection of {} has ended: {}",
-           field("replica", at->second.name.empty() ? "another replica" : at->second.name), why);
-  peers_.erase(at);
-  silent_.forget(number);
-  if (membership_.primary() != nullptr) membership_.primary()->disconnected(number);
-}
-
-void Replicator::Impl::received_from_backup(std::uint64_t number, std::vector<std::byte> bytes) {
-  const auto at = peers_.find(number);
-  if (stopping_ || at == peers_.end()) return;
-  Primary* const primary = membership_.primary();
-  if (primary == nullptr) return drop_peer(number, "this replica is not the primary");
-  const auto message = decode_replication(bytes);
-  if (!message) return drop_peer(number, to_string(message.error()));
-  silent_.forget(number);
-  if (const Hello* const hello = std::get_if<Hello>(&*message)) {
-    if (std::exchange(at->second.has_said_hello, true)) return drop_peer(number, "a second hello");
-    at->second.name = hello->replica.name;
-    switch (primary->connected(number, *hello, now())) {
-      case Primary::Admission::kAccepted:
-        log_info(EventName("replica_connected"), "replica {} has connected",
-                 field("replica", hello->replica.name));
-        break;
-      case Primary::Admission::kRefused:
-        return drop_peer(number, "it belongs to another group");
-      case Primary::Admission::kDeposed:
-        return drop_peer(number, "it has obeyed a later primary");
-    }
-  } else if (const CopyRequest* const request = std::get_if<CopyRequest>(&*message)) {
-    return send_copy(number, *request);
-  } else if (const Answer* const answer = std::get_if<Answer>(&*message)) {
-    if (!primary->answered(number, *answer, now()))
-      return drop_peer(number, "it sent what a backup does not send");
-    return pump(Cause::kAnswer);
-  } else {
-    return drop_peer(number, "it sent what a backup does not send");
-  }
-  pump();
-}
-
-void Replicator::Impl::lead(Cause cause) {
-  if (primary_ != nullptr) drop_primary("this replica is the primary");
-  copy_receiver_.reset();
+void Replicator::Impl::lead(BackupLinks::Event event) {
+  to_primary_.end("this replica is the primary");
   Primary& primary = *membership_.primary();
   primary.propose_time(parts_.unix_ms() + kTimeAheadMs);
   primary.want({.wal = std::max(wanted_wal_.load(), primary.inherited()),
@@ -605,7 +393,7 @@ void Replicator::Impl::lead(Cause cause) {
   latest_unix_ms_.store(primary.unix_ms());
   // Clients that wait come first. But new entries raise no mark before they are answered.
   if (serving_) show_marks();
-  if (cause != Cause::kAnswer || awaits_backups(primary.marks())) send_to_backups();
+  if (event != BackupLinks::Event::kAnswer || awaits_backups(primary.marks())) to_backups_.send();
   if (serving_) return;
   if (disk_ == nullptr || !membership_.acts(now()) || !primary.has_settled() ||
       disk_->through().wal < primary.inherited() || primary.marks().sync < primary.inherited())
@@ -637,21 +425,6 @@ void Replicator::Impl::look_at_own_disk() {
 bool Replicator::Impl::awaits_backups(const Marks& marks) const {
   return !serving_ || round_ != 0 || marks.wal < wanted_wal_.load() ||
          marks.sync < wanted_sync_.load();
-}
-
-void Replicator::Impl::send_to_backups() {
-  Primary& primary = *membership_.primary();
-  for (auto& [number, peer] : peers_) {
-    while (peer.has_said_hello) {
-      peer.awaits_room = peer.connection->queued_bytes() >= kMaxQueuedBytes;
-      if (peer.awaits_room) break;
-      const auto entries = primary.next(number, now());
-      if (!entries) break;
-      peer.connection->send(encoded(*entries));
-    }
-    if (primary.needs_copy(number) && !std::exchange(peer.is_told_of_copy, true))
-      peer.connection->send(encoded(CopyNeeded{}));
-  }
 }
 
 // REPL-3, REPL-4.
@@ -724,7 +497,8 @@ void Replicator::Impl::serve(Serving serving) {
               serving_->show(kGivenUp, {shown_.replicated});
             },
         .is_quiet = [this] { return serving_->is_quiet(); },
-        .tell = [this](std::uint64_t peer, const HandOver& message) { tell(peer, message); }});
+        .tell = [this](std::uint64_t peer,
+                       const HandOver& message) { to_backups_.tell(peer, message); }});
     sender_->start();
     {
       const MutexLock lock(mutex_);
@@ -772,11 +546,6 @@ void Replicator::Impl::depart() {
     state_.is_handing_over = departure_->is_under_way();
   }
   if (departure_->has_failed(now())) end("no replica was there to hand over to");
-}
-
-void Replicator::Impl::tell(std::uint64_t peer, const HandOver& message) {
-  if (const auto at = peers_.find(peer); at != peers_.end())
-    at->second.connection->send(encoded(message));
 }
 
 void Replicator::Impl::make_rounds() {

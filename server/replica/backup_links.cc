@@ -1,0 +1,145 @@
+#include "server/replica/backup_links.h"
+
+#include <utility>
+#include <variant>
+
+#include "common/log.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr Nanos kLogKeptAfterCopy = 30 * kNanosPerSecond;
+// Of a connection: what was sent and not taken yet. Further blocks wait in the log.
+constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;
+
+}  // namespace
+
+void BackupLinks::accept(std::unique_ptr<ReplicaConnection> connection) {
+  const std::uint64_t number = next_peer_++;
+  Peer& peer = peers_[number];
+  peer.connection = std::move(connection);
+  silent_.connected(number, now());
+  peer.connection->start(
+      {.on_message = [this,
+                      number](const std::vector<std::byte>& bytes) { receive(number, bytes); },
+       .on_end = [this, number](const std::string& why) { drop(number, why); },
+       .on_sent = [this, number] { sent(number); }});
+}
+
+// What waits in the log is sent as soon as there is room.
+void BackupLinks::sent(std::uint64_t number) {
+  const auto at = peers_.find(number);
+  if (at != peers_.end() && at->second.awaits_room) outside_.happened(Event::kOther);
+}
+
+void BackupLinks::drop(std::uint64_t number, const std::string& why) {
+  const auto at = peers_.find(number);
+  if (at == peers_.end()) return;
+  log_info(EventName("replica_left"), "the connection of {} has ended: {}",
+           field("replica", at->second.name.empty() ? "another replica" : at->second.name), why);
+  peers_.erase(at);
+  silent_.forget(number);
+  if (Primary* const primary = around_.membership.primary()) primary->disconnected(number);
+}
+
+void BackupLinks::drop_silent() {
+  for (const std::uint64_t number : silent_.take_overdue(now()))
+    drop(number, "it has not said which replica it is");
+}
+
+void BackupLinks::receive(std::uint64_t number, const std::vector<std::byte>& bytes) {
+  const auto at = peers_.find(number);
+  if (at == peers_.end()) return;
+  Primary* const primary = around_.membership.primary();
+  if (primary == nullptr) return drop(number, "this replica is not the primary");
+  const auto message = decode_replication(bytes);
+  if (!message) return drop(number, to_string(message.error()));
+  silent_.forget(number);
+  if (const Hello* const hello = std::get_if<Hello>(&*message)) {
+    if (greet(number, at->second, *hello)) outside_.happened(Event::kOther);
+  } else if (const CopyRequest* const request = std::get_if<CopyRequest>(&*message)) {
+    send_copy(number, *request);
+  } else if (const Answer* const answer = std::get_if<Answer>(&*message);
+             answer != nullptr && primary->answered(number, *answer, now())) {
+    outside_.happened(Event::kAnswer);
+  } else {
+    drop(number, "it sent what a backup does not send");
+  }
+}
+
+// False: it is dropped.
+bool BackupLinks::greet(std::uint64_t number, Peer& peer, const Hello& hello) {
+  if (std::exchange(peer.has_said_hello, true)) {
+    drop(number, "a second hello");
+    return false;
+  }
+  peer.name = hello.replica.name;
+  switch (around_.membership.primary()->connected(number, hello, now())) {
+    case Primary::Admission::kAccepted:
+      log_info(EventName("replica_connected"), "replica {} has connected",
+               field("replica", hello.replica.name));
+      return true;
+    case Primary::Admission::kRefused:
+      drop(number, "it belongs to another group");
+      break;
+    case Primary::Admission::kDeposed:
+      drop(number, "it has obeyed a later primary");
+      break;
+  }
+  return false;
+}
+
+void BackupLinks::send() {
+  Primary& primary = *around_.membership.primary();
+  for (auto& [number, peer] : peers_) {
+    while (peer.has_said_hello) {
+      peer.awaits_room = peer.connection->queued_bytes() >= kMaxQueuedBytes;
+      if (peer.awaits_room) break;
+      const auto entries = primary.next(number, now());
+      if (!entries) break;
+      peer.connection->send(encoded(*entries));
+    }
+    if (primary.needs_copy(number) && !std::exchange(peer.is_told_of_copy, true))
+      peer.connection->send(encoded(CopyNeeded{}));
+  }
+}
+
+void BackupLinks::tell(std::uint64_t number, const HandOver& message) {
+  if (const auto at = peers_.find(number); at != peers_.end())
+    at->second.connection->send(encoded(message));
+}
+
+void BackupLinks::send_copy(std::uint64_t number, const CopyRequest& request) {
+  if (request.group != around_.membership.group())
+    return drop(number, "it belongs to another group");
+  if (copies_ == nullptr) {
+    copies_ = std::make_unique<EngineCopySender>(
+        around_.io, around_.data_dir,
+        [this](const std::string& target) { return engine_.checkpoint(target); },
+        [this](const std::string& replica, const std::string& problem) {
+          log_info(EventName("copy_sent"), "the copy of the database for {} is over{}{}",
+                   field("replica", replica), problem.empty() ? "" : ": ", problem);
+          log_kept_until_ = now() + kLogKeptAfterCopy;
+          outside_.copied(replica, problem);
+        });
+  }
+  log_info(EventName("copy_begins"), "replica {} gets a copy of the database",
+           field("replica", request.replica.name));
+  const auto at = peers_.find(number);
+  const std::shared_ptr<ReplicaConnection> connection = at->second.connection;
+  peers_.erase(at);  // its callbacks find nothing any more
+  around_.membership.primary()->disconnected(number);
+  copies_->send(connection, request);
+}
+
+bool BackupLinks::log_is_awaited() const {
+  return (copies_ != nullptr && !copies_->progress().replica.empty()) || now() < log_kept_until_;
+}
+
+void BackupLinks::close() {
+  copies_.reset();
+  peers_.clear();
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,88 @@
+// BackupLinks: the connections that other replicas have made to this one. A primary sends its log
+// through them, and copies of its database to those that its log does not reach.
+//
+//   BackupLinks links(around, engine, {.received = ..., .copied = ...});
+//   links.accept(std::move(connection));               // of the listener
+//   links.send();                                      // what the Primary has for each of them
+//   links.drop_silent();                               // in each turn
+//
+// What is received goes to the Membership's Primary, which decides what it means.
+//
+// Thread safety: none: the thread of the io_context, which calls `Outside` as well; it does so from
+// handlers, and never from within a call of this class.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/persistence/storage_engine.h"
+#include "server/replica/link_surroundings.h"
+#include "server/replica/silent_peers.h"
+#include "server/replication/copy/engine_copy_sender.h"
+
+namespace rkv::server {
+
+class BackupLinks {
+ public:
+  enum class Event : std::uint8_t {
+    kAnswer,  // a backup has answered, and nothing else has changed
+    kOther,   // a backup has come, or a connection has room again
+  };
+  struct Outside {
+    std::function<void(Event event)> happened;
+    // The copy for `replica` is over. Empty: it was sent. Else a sentence: why not.
+    std::function<void(const std::string& replica, const std::string& problem)> copied;
+  };
+  BackupLinks(const LinkSurroundings& around, StorageEngine& engine, Outside outside)
+      : around_(around), engine_(engine), outside_(std::move(outside)) {}
+
+  void accept(std::unique_ptr<ReplicaConnection> connection);
+  // Sends what the Primary has for each backup, as far as a connection takes it. REQUIRES: the
+  // membership has a Primary.
+  void send();
+  // A backup of this number that is gone hears nothing.
+  void tell(std::uint64_t number, const HandOver& message);
+  // Ends the connections of those that have not said in time which replica they are.
+  void drop_silent();
+  // Ends all connections and copies without a word.
+  void close();
+
+  std::size_t count() const { return peers_.size(); }
+  // nullptr: no copy has been sent yet.
+  const EngineCopySender* copies() const { return copies_.get(); }
+  // Whether a copy is under way, or was until a moment ago: what is behind it in the log must still
+  // be there when it has arrived.
+  bool log_is_awaited() const;
+
+ private:
+  struct Peer {
+    std::shared_ptr<ReplicaConnection> connection;
+    std::string name{};  // as it has said
+    bool has_said_hello = false;
+    bool is_told_of_copy = false;
+    bool awaits_room = false;  // in the connection's queue
+  };
+
+  Nanos now() const { return around_.clock.now(); }
+  void receive(std::uint64_t number, const std::vector<std::byte>& bytes);
+  bool greet(std::uint64_t number, Peer& peer, const Hello& hello);
+  void sent(std::uint64_t number);
+  void send_copy(std::uint64_t number, const CopyRequest& request);
+  void drop(std::uint64_t number, const std::string& why);
+
+  const LinkSurroundings around_;
+  StorageEngine& engine_;
+  const Outside outside_;
+  std::map<std::uint64_t, Peer> peers_;
+  std::uint64_t next_peer_ = 1;
+  SilentPeers silent_;
+  std::unique_ptr<EngineCopySender> copies_;
+  Nanos log_kept_until_ = 0;
+};
+
+}  // namespace rkv::server

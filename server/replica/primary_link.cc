@@ -1,0 +1,122 @@
+#include "server/replica/primary_link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <variant>
+
+#include "common/log.h"
+#include "server/replica/entry_block.h"
+
+namespace rkv::server {
+
+namespace {
+
+constexpr Nanos kConnectAgainAfter = 50 * kNanosPerMs;
+constexpr std::chrono::milliseconds kConnectLimit{1000};
+// A primary sends a heartbeat ten times a second. A connection without any is half open.
+constexpr Nanos kSilence = 5 * kNanosPerSecond;
+constexpr Nanos kCopyAgainAfter = kNanosPerSecond;
+
+}  // namespace
+
+void PrimaryLink::step(bool may_connect) {
+  const Member* const primary = around_.membership.primary_member();
+  Backup& backup = around_.membership.backup();
+  if (connection_ != nullptr && (primary == nullptr || primary->name != name_))
+    drop("another replica is the primary");
+  if (connection_ != nullptr && now() - std::max(connected_at_, backup.heard_at()) > kSilence)
+    drop("it says nothing");
+  if (connection_ != nullptr) {
+    if (const auto answer = backup.answer(now())) connection_->send(encoded(*answer));
+    return;
+  }
+  if (may_connect && primary != nullptr && !is_connecting_ && copy_ == nullptr &&
+      now() >= connect_again_at_)
+    connect(*primary);
+}
+
+void PrimaryLink::connect(const Member& primary) {
+  is_connecting_ = true;
+  connect_again_at_ = now() + kConnectAgainAfter;
+  connector_ = ReplicaConnector::connect(
+      around_.io, replica_address(primary.address), around_.secret, kConnectLimit,
+      [this, name = primary.name](ReplicaConnector::Outcome made) {
+        is_connecting_ = false;
+        if (around_.membership.primary() != nullptr) return;
+        if (!made) {
+          log_debug(EventName("primary_unreachable"), "{}", made.error());
+          return;
+        }
+        begin(std::move(*made), name);
+      });
+}
+
+void PrimaryLink::begin(std::unique_ptr<ReplicaConnection> connection, const std::string& name) {
+  connection_ = std::move(connection);
+  connected_at_ = now();
+  name_ = name;
+  connection_->start({.on_message = [this](const std::vector<std::byte>& bytes) { receive(bytes); },
+                      .on_end = [this](const std::string& why) { drop(why); }});
+  connection_->send(encoded(around_.membership.backup().hello()));
+}
+
+void PrimaryLink::drop(const std::string& why) {
+  if (connection_ == nullptr) return;
+  log_info(EventName("primary_left"), "the connection to {} has ended: {}", field("primary", name_),
+           why);
+  connection_.reset();
+  connect_again_at_ = now() + kConnectAgainAfter;
+}
+
+void PrimaryLink::end(const std::string& why) {
+  drop(why);
+  copy_.reset();
+}
+
+void PrimaryLink::close() {
+  connector_.reset();
+  copy_.reset();
+  connection_.reset();
+}
+
+void PrimaryLink::receive(const std::vector<std::byte>& bytes) {
+  if (outside_.has_ended() || around_.membership.primary() != nullptr) return;
+  Backup& backup = around_.membership.backup();
+  const auto message = decode_replication(bytes);
+  if (!message) return drop(to_string(message.error()));
+  if (std::holds_alternative<CopyNeeded>(*message)) return receive_copy();
+  if (const HandOver* const hand_over = std::get_if<HandOver>(&*message)) {
+    if (!backup.receive(*hand_over)) return drop("it cannot hand over now");
+    log_info(EventName("told"), "{} hands over to this replica", field("primary", name_));
+    return outside_.received({});
+  }
+  const Entries* const entries = std::get_if<Entries>(&*message);
+  if (entries == nullptr || (entries->block && !is_valid_block(*entries->block)))
+    return drop("it sent what a primary does not send");
+  if (!backup.receive(*entries, now())) return drop("its log does not fit");
+  outside_.received(entries->wanted);
+}
+
+// The database stays as it is. The copy is put in its place when this process has ended.
+void PrimaryLink::receive_copy() {
+  const Member* const primary = around_.membership.primary_member();
+  if (primary == nullptr) return drop("the group has no primary");
+  log_info(EventName("copying"),
+           "the log of {} does not lead to where this replica's ends: its database is copied",
+           field("primary", primary->name));
+  connection_.reset();
+  connect_again_at_ = now() + kConnectAgainAfter;
+  copy_ = std::make_unique<EngineCopyReceiver>(
+      around_.io, around_.data_dir, replica_address(primary->address), around_.secret,
+      CopyRequest{.replica = around_.me,
+                  .group = around_.membership.group(),
+                  .term = around_.membership.backup().term()},
+      [this](const std::string& problem) {
+        copy_.reset();
+        if (!problem.empty()) connect_again_at_ = now() + kCopyAgainAfter;
+        outside_.copied(problem);
+      });
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,71 @@
+// PrimaryLink: a backup's connection to the primary of its group, and the copy of the primary's
+// database that it fetches where the primary's log does not lead to where its own ends.
+//
+//   PrimaryLink link(around, {.has_ended = ..., .received = ..., .copied = ...});
+//   link.step(true);                                   // in each turn of a backup
+//   link.end("this replica is the primary");
+//
+// What is received goes to the Membership's Backup, which decides what it means.
+//
+// Thread safety: none: the thread of the io_context, which calls `Outside` as well; it does so from
+// handlers, and never from within a call of this class.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/replica/link_surroundings.h"
+#include "server/replication/connection/replica_connector.h"
+#include "server/replication/copy/engine_copy_receiver.h"
+
+namespace rkv::server {
+
+class PrimaryLink {
+ public:
+  struct Outside {
+    // Whether this replica has ended its part in the group, and obeys nobody any more.
+    std::function<bool()> has_ended;
+    // The primary has sent something: it wants these versions on this replica's disk. Nothing is
+    // wanted by the message of a hand-over.
+    std::function<void(const Wanted& wanted)> received;
+    // Empty: a copy of the primary's database is there. Else a sentence: why not.
+    std::function<void(const std::string& problem)> copied;
+  };
+  PrimaryLink(const LinkSurroundings& around, Outside outside)
+      : around_(around), outside_(std::move(outside)) {}
+
+  // Leaves a primary that is replaced or silent; connects to the one there is, if this replica may;
+  // answers what was received. REQUIRES: the membership has a Backup and no Primary.
+  void step(bool may_connect);
+  // Ends the connection and says why in the log. Without a connection it does nothing.
+  void drop(const std::string& why);
+  // Ends the connection and the copy.
+  void end(const std::string& why);
+  // Ends all of it without a word. Blocks until the disk has finished a write of the copy.
+  void close();
+
+  bool is_connected() const { return connection_ != nullptr; }
+  // The copy under way; nullptr: none.
+  const EngineCopyReceiver* copy() const { return copy_.get(); }
+
+ private:
+  Nanos now() const { return around_.clock.now(); }
+  void connect(const Member& primary);
+  void begin(std::unique_ptr<ReplicaConnection> connection, const std::string& name);
+  void receive(const std::vector<std::byte>& bytes);
+  void receive_copy();
+
+  const LinkSurroundings around_;
+  const Outside outside_;
+  std::unique_ptr<ReplicaConnection> connection_;
+  std::string name_;  // of the primary at the other end
+  std::unique_ptr<ReplicaConnector> connector_;
+  bool is_connecting_ = false;
+  Nanos connect_again_at_ = 0;
+  Nanos connected_at_ = 0;
+  std::unique_ptr<EngineCopyReceiver> copy_;
+};
+
+}  // namespace rkv::server
