@@ -55,6 +55,10 @@ class BackupLinks {
   std::size_t count() const { return peers_.size(); }
   // nullptr: no copy has been sent yet.
   const EngineCopySender* copies() const { return copies_.get(); }
+  // Whether this replica gets a copy, or waits for one.
+  bool is_copying_to(const std::string& name) const {
+    return copies_ != nullptr && copies_->sends_to(name);
+  }
   // Whether a copy is under way, or was until a moment ago: what is behind it in the log must still
   // be there when it has arrived.
   bool log_is_awaited() const;

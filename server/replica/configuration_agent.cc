@@ -54,6 +54,18 @@ void ConfigurationAgent::want(const std::optional<Membership::Change>& change) {
   changed_.notify_all();
 }
 
+void ConfigurationAgent::ask(std::function<void(bool answers)> told) {
+  {
+    const MutexLock lock(mutex_);
+    if (!stopping_) {
+      asked_.push_back(std::move(told));
+      told = nullptr;
+    }
+  }
+  if (told) return told(false);
+  changed_.notify_all();
+}
+
 Nanos ConfigurationAgent::unanswered_for(Nanos now) const {
   const auto passed = [now](Nanos since) {
     return since == 0 ? 0 : std::max<Nanos>(now - since, 1);
@@ -136,28 +148,45 @@ void ConfigurationAgent::watch() {
   }
 }
 
+// False: the store has not answered.
+bool ConfigurationAgent::read_once() {
+  const auto stored = store_.read(Deadline::after_ms(clock_, kReadMs));
+  if (!note(stored, "reading") || !stored) return false;
+  read_(*stored);
+  return true;
+}
+
 void ConfigurationAgent::store() {
   name_thread("rkv-etcd-store");
   for (;;) {
     std::optional<Membership::Change> change;
+    std::vector<std::function<void(bool)>> asked;
+    bool stops = false;
     {
       const MutexLock lock(mutex_);
-      while (!stopping_ && !wanted_)
+      while (!stopping_ && !wanted_ && asked_.empty())
         changed_.wait(mutex_);
-      if (stopping_) return;
+      stops = stopping_;
       change = wanted_;
+      asked.swap(asked_);
     }
+    if (!asked.empty()) {
+      const bool answers = !stops && read_once();
+      for (const auto& told : asked)
+        told(answers);
+    }
+    if (stops) return;
+    if (!change) continue;
     const auto revision =
         store_.replace(change->revision, change->next, Deadline::after_ms(clock_, kStoreMs));
     (void)note(revision, "storing");
     if (revision) {
       read_({.configuration = change->next, .revision = *revision});
     } else {
-      const auto stored = store_.read(Deadline::after_ms(clock_, kReadMs));
-      if (note(stored, "reading") && stored) read_(*stored);
+      (void)read_once();
     }
     // The change is over, or it is sent again a little later.
-    if (!sleep(kRetryAfter / 10)) return;
+    (void)sleep(kRetryAfter / 10);
   }
 }
 

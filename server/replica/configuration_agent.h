@@ -8,6 +8,7 @@
 //
 // One thread watches the configuration, another stores changes. A change is sent until it is not
 // wanted any more. After each attempt the configuration is read, so that the outcome becomes known.
+// The second thread also reads when it is asked whether the store answers.
 //
 // Thread safety: any thread; start and stop: the owner. `read` is called on the agent's threads.
 #pragma once
@@ -16,6 +17,7 @@
 #include <functional>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "common/mutex.h"
 #include "server/group/configuration_store.h"
@@ -36,6 +38,9 @@ class ConfigurationAgent {
   // Blocks until the calls under way have ended, at most about a second.
   void stop();
   void want(const std::optional<Membership::Change>& change);
+  // Whether the store answers now: reads it. `told` is called once, on one of the agent's threads,
+  // after about two seconds at most; false, too, if the agent is stopped.
+  void ask(std::function<void(bool answers)> told);
   // How long the store has not answered, or has answered with an older configuration than it had:
   // then its data was lost or restored. 0: all is well.
   Nanos unanswered_for(Nanos now) const;
@@ -44,6 +49,7 @@ class ConfigurationAgent {
  private:
   void watch();
   void store();
+  bool read_once();
   bool sleep(Nanos at_most);
   template <class Answer>
   bool note(const Answer& answer, const char* doing);
@@ -59,6 +65,7 @@ class ConfigurationAgent {
   Mutex mutex_;
   ConditionVariable changed_;
   std::optional<Membership::Change> wanted_ RKV_GUARDED_BY(mutex_);
+  std::vector<std::function<void(bool)>> asked_ RKV_GUARDED_BY(mutex_);
   bool stopping_ RKV_GUARDED_BY(mutex_) = false;
   std::thread watcher_;
   std::thread storer_;

@@ -132,6 +132,8 @@ class Replicator::Impl {
   void look_at_own_disk();
   void make_rounds();
   void show_marks();
+  void begin_hand_over(const std::string& name, bool etcd_answers,
+                       const std::function<void(const Status&)>& done);
   void depart();
   void shrink_log();
   void append_block(const LogSender::Block& block);
@@ -510,13 +512,21 @@ void Replicator::Impl::serve(Serving serving) {
 
 // ---- hand-over
 
+// A successor must be able to tell etcd that it is the primary, or nobody serves. So etcd is asked
+// first.
 void Replicator::Impl::hand_over(const std::string& name,
                                  const std::function<void(const Status&)>& done) {
-  asio::post(io_, [this, name, done] {
+  if (agent_.unanswered_for(now()) != 0) return begin_hand_over(name, false, done);
+  agent_.ask([this, name, done](bool answers) { begin_hand_over(name, answers, done); });
+}
+
+void Replicator::Impl::begin_hand_over(const std::string& name, bool etcd_answers,
+                                       const std::function<void(const Status&)>& done) {
+  asio::post(io_, [this, name, etcd_answers, done] {
     Primary* const primary = membership_.primary();
     if (stopping_ || primary == nullptr || !departure_ || !membership_.acts(now()))
       return done(fail(Code::kNotPrimary, "this replica is not the primary"));
-    if (agent_.unanswered_for(now()) != 0)
+    if (!etcd_answers)
       return done(fail(Code::kBusy, "etcd does not answer: nobody can become the primary"));
     const Status begun = departure_->begin(*primary, name, now());
     if (begun) depart();
@@ -532,6 +542,10 @@ void Replicator::Impl::remove(const std::string& name,
       return done(fail(Code::kNotPrimary, "this replica is not the primary"));
     if (agent_.unanswered_for(now()) != 0)
       return done(fail(Code::kBusy, "etcd does not answer: no replica can be removed"));
+    if (to_backups_.is_copying_to(name))
+      return done(
+          fail(Code::kConflict,
+               "it gets a copy of the database, and would be a member again: stop it first"));
     removal_.begin(*primary, name, done);
     pump();
   });

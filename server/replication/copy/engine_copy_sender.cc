@@ -116,6 +116,9 @@ class EngineCopySender::Impl : public std::enable_shared_from_this<Impl> {
     while (!jobs_.empty())
       end(std::shared_ptr<Job>(jobs_.front()), why);
   }
+  bool sends_to(const std::string& replica) const {
+    return std::ranges::any_of(jobs_, [&](const auto& job) { return job->replica == replica; });
+  }
   Progress progress() const {
     Progress progress;
     if (jobs_.empty()) return progress;
@@ -341,6 +344,10 @@ void EngineCopySender::send(std::shared_ptr<ReplicaConnection> connection,
 
 void EngineCopySender::end_all(const std::string& why) {
   impl_->end_all(why);
+}
+
+bool EngineCopySender::sends_to(const std::string& replica) const {
+  return impl_->sends_to(replica);
 }
 
 EngineCopySender::Progress EngineCopySender::progress() const {

@@ -60,6 +60,8 @@ class EngineCopySender {
   void send(std::shared_ptr<ReplicaConnection> connection, const CopyRequest& request);
   // Ends all copies, as of a replica that is not the primary any more. Does not block.
   void end_all(const std::string& why);
+  // Whether a copy for this replica is under way or waits.
+  bool sends_to(const std::string& replica) const;
   Progress progress() const;
 
  private:

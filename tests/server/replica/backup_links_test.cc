@@ -128,11 +128,14 @@ TEST_F(LinksToBackups, ACopyKeepsTheLogForAWhile) {
   send(CopyRequest{.replica = b_, .group = kLinksGroup, .term = 1});
   ASSERT_TRUE(run_until([&] { return links_->copies() != nullptr; }));
   EXPECT_EQ(links_->count(), 0U);
+  EXPECT_TRUE(links_->is_copying_to("b"));
+  EXPECT_FALSE(links_->is_copying_to("c"));
   EXPECT_TRUE(links_->log_is_awaited());
   ASSERT_TRUE(run_until([&] { return !caller_->got.empty(); }));
   caller_->connection->close();
   ASSERT_TRUE(run_until([&] { return !copied_.empty(); }));
   EXPECT_EQ(copied_.front().first, "b");
+  EXPECT_FALSE(links_->is_copying_to("b"));
   EXPECT_TRUE(links_->log_is_awaited());
   clock_.advance(31 * kNanosPerSecond);
   EXPECT_FALSE(links_->log_is_awaited());

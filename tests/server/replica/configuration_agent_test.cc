@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 namespace rkv::server {
@@ -167,6 +168,34 @@ TEST(ConfigurationAgent, AStoreThatHasLostItsDataIsNotWell) {
   wait_until_well(true);
   test.store.restore(3);
   wait_until_well(false);
+}
+
+TEST(ConfigurationAgent, SaysWhetherTheStoreAnswers) {
+  Fixture test;
+  std::atomic<int> answered = 0;
+  std::atomic<int> silent = 0;
+  const auto ask = [&] { test.agent.ask([&](bool answers) { ++(answers ? answered : silent); }); };
+  ask();  // before the start
+  test.agent.start();
+  while (answered < 1)
+    std::this_thread::yield();
+  test.store.set_silent(true);
+  ask();
+  while (silent < 1)
+    std::this_thread::yield();
+  test.agent.want(Membership::Change{.revision = 0, .next = configuration(1)});
+  ask();
+  while (silent < 2)
+    std::this_thread::yield();
+  test.store.set_silent(false);
+  ask();
+  while (answered < 2)
+    std::this_thread::yield();
+  ask();
+  test.agent.stop();
+  EXPECT_EQ(answered + silent, 5) << "what was asked before the end is told";
+  ask();
+  EXPECT_EQ(answered + silent, 6);
 }
 
 TEST(ConfigurationAgent, StopsWhileNothingHappens) {
