@@ -54,7 +54,8 @@ bool is_true(const Json& from, const char* name) {
 void note_group(const Json& stats, ServerFindings& facts) {
   const auto group = stats.find("group");
   if (group == stats.end() || !group->is_object()) return;
-  ServerFindings::Group& noted = facts.group.emplace();
+  facts.group = ServerFindings::Group{};
+  ServerFindings::Group& noted = *facts.group;
   noted.name = text_of(*group, "name");
   noted.primary = text_of(*group, "primary");
   noted.address = text_of(*group, "primary_address");
