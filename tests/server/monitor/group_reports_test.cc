@@ -54,7 +54,7 @@ class GroupReportsTest : public ::testing::Test {
     group_.role = role;
     group_.is_in_sync = role == GroupRole::kBackup;
     group_.is_connected = true;
-    group_.disk.emplace();
+    group_.disk = GroupStatus::Disk{};
   }
   std::string body(const char* path) {
     clock_.advance(Monitor::kKept);
@@ -127,7 +127,7 @@ TEST_F(GroupReportsTest, ABackupSaysWhatKeepsItFromBeingInSync) {
   EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_disk_state{state=\"hung\"} 1\n"));
   group_.disk = GroupStatus::Disk{.state = DiskState::kFull};
   EXPECT_EQ(body("/readyz"), "backup not in sync: its disk is full\n");
-  group_.disk.emplace();
+  group_.disk = GroupStatus::Disk{};
   group_.is_connected = false;
   EXPECT_EQ(body("/readyz"),
             "backup not in sync: it is not connected to the primary, n1 (h1:7471)\n");

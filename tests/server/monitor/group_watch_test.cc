@@ -36,7 +36,7 @@ class GroupWatchTest : public ::testing::Test {
   void lead() {
     status_.role = GroupStatus::Role::kPrimary;
     status_.is_serving = status_.is_in_sync = true;
-    status_.members[1].lag.emplace();
+    status_.members[1].lag = GroupStatus::Member::Lag{};
   }
 
   GroupWatch watch_;
@@ -92,7 +92,7 @@ TEST_F(GroupWatchTest, SaysWhenABackupIsInSyncAndWhenNoMore) {
 
 TEST_F(GroupWatchTest, SaysThatTheDiskOfABackupHangs) {
   status_.role = GroupStatus::Role::kJoining;
-  status_.disk.emplace().hangs = true;
+  status_.disk = GroupStatus::Disk{.hangs = true};
   EXPECT_THAT(look(), ElementsAre(HasSubstr("does not return")));
   status_.disk->hangs = false;
   EXPECT_THAT(look(), ElementsAre(HasSubstr("answers again")));
