@@ -288,9 +288,11 @@ OneSidedCounter* Worker::any_handle(const Key& key) {
   const auto known = handles_.find(key.name);
   if (known != handles_.end()) return &known->second;
   const Timeout timeout = any_timeout();
+  const std::uint64_t requests = client_->stats().two_sided_requests;
   const std::size_t op = recorder_.begin({.f = Function::kOpenCounter, .key = key.name});
   auto opened = client_->open_counter(key.name, timeout);
   take(op, opened);
+  also_opened(op, key, requests + 1);
   if (!opened) return nullptr;
   return &handles_.emplace(key.name, std::move(*opened)).first->second;
 }
@@ -306,8 +308,13 @@ void Worker::count(const Key& key, Call call, Operation operation) {
   const auto counted = operation(handle, any_timeout());
   if (counted) numbers_[key.name] = counted->number;
   take(op, counted);
-  if (handle == nullptr) return;
-  for (std::uint64_t sent = requests; sent < client_->stats().two_sided_requests; ++sent)
+  if (handle != nullptr) also_opened(op, key, requests);
+}
+
+// Each request of a handle, sent during `op` beyond the first `counted` of all, may have opened the
+// counter: one whose answer was lost is sent again.
+void Worker::also_opened(std::size_t op, const Key& key, std::uint64_t counted) {
+  for (; counted < client_->stats().two_sided_requests; ++counted)
     recorder_.also_maybe(op, {.f = Function::kOpenCounter, .key = key.name});
 }
 

@@ -84,6 +84,7 @@ class Worker {
   // The key's handle, for about half of the operations on counters; nullptr for the others. Opens
   // it if necessary, which is a separate operation; nullptr if that failed.
   OneSidedCounter* any_handle(const Key& key);
+  void also_opened(std::size_t op, const Key& key, std::uint64_t counted);
   // Runs an operation by `handle`, or by requests without a handle. `operation(handle)` returns its
   // result.
   template <class Operation>
