@@ -21,6 +21,7 @@
 #include "server/replica/departure.h"
 #include "server/replica/group_reporter.h"
 #include "server/replica/log_sender.h"
+#include "server/replica/name_check.h"
 #include "server/replica/primary_link.h"
 #include "server/replica/removal.h"
 #include "server/replica/replica_storage.h"
@@ -77,6 +78,7 @@ class Replicator::Impl {
                  asio::post(io_, [this, stored] { configuration_read(stored); });
                }),
         reporter_(options_.group, options_.name),
+        name_check_(io_, me_, options_.secret, [this] { pump(); }),
         to_primary_({io_, parts_.clock, membership_, me_, options_.data_dir, options_.secret},
                     {.has_ended = [this] { return has_ended(); },
                      .received =
@@ -118,6 +120,7 @@ class Replicator::Impl {
   void wake();
   void pump(BackupLinks::Event event = BackupLinks::Event::kOther);
   void configuration_read(const ConfigurationStore::Stored& stored);
+  bool has_its_name();
   bool prepare_disk();
   void end(std::string why, bool may_start_again = true);
   bool has_ended() const;
@@ -171,6 +174,7 @@ class Replicator::Impl {
   std::string told_;  // the configuration that was logged
 
   GroupReporter reporter_;
+  NameCheck name_check_;
   PrimaryLink to_primary_;
   BackupLinks to_backups_;
 
@@ -211,6 +215,7 @@ Status Replicator::Impl::stop() {
       stopping_ = true;
       timer_.cancel();
       listener_.reset();
+      name_check_.close();
       to_primary_.close();
       to_backups_.close();
     });
@@ -267,6 +272,7 @@ bool Replicator::Impl::has_ended() const {
 
 void Replicator::Impl::configuration_read(const ConfigurationStore::Stored& stored) {
   if (stopping_) return;
+  name_check_.read(stored.configuration ? &*stored.configuration : nullptr);
   membership_.read(stored, now());
   if (stored.configuration) {
     if (std::string text = describe(*stored.configuration); text != told_) {
@@ -276,6 +282,18 @@ void Replicator::Impl::configuration_read(const ConfigurationStore::Stored& stor
     }
   }
   pump();
+}
+
+// False: the replica must not take part, or not yet.
+bool Replicator::Impl::has_its_name() {
+  if (name_check_.verdict() == NameCheck::Verdict::kTaken) {
+    end(fmt::format(
+            "the name {} belongs to the replica at {}, which answers: give this one another "
+            "--name, or stop that one",
+            me_.name, name_check_.taken_by()),
+        false);
+  }
+  return name_check_.verdict() == NameCheck::Verdict::kFree;
 }
 
 // REPL-1. False: the replica must not take part.
@@ -304,6 +322,7 @@ void Replicator::Impl::pump(BackupLinks::Event event) {
     agent_.want(std::nullopt);
     return end(membership_.why_ended(), membership_.may_start_again());
   }
+  if (!has_its_name()) return agent_.want(std::nullopt);
   if (!prepare_disk()) return;
   agent_.want(change);
   if (membership_.role() == Membership::Role::kStarting) return;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -427,6 +428,14 @@ TEST(Group, WithoutEtcdItGoesOnAndWithItReplacesAgain) {
   group.start_all();
   const std::size_t primary = group.wait_for_primary();
   Client client = *group.connect(primary);
+  // It stands still a moment ago. The primary would serve nobody until the next one had told it.
+  group.etcd().pause(0);
+  const Ended moved = kvclient(group.address(primary), {"--timeout", "5s", "admin", "move-primary",
+                                                        fmt::format("n{}", (primary + 1) % 3)});
+  EXPECT_NE(moved.status, 0);
+  EXPECT_NE(moved.output.find("etcd does not answer"), std::string::npos) << moved.output;
+  EXPECT_TRUE(client.put("kept", "x"));
+  group.etcd().resume(0);
   group.etcd().kill(0);
   for (std::uint64_t i = 0; i < writes(100); ++i)
     ASSERT_TRUE(client.put(key_of(0), std::to_string(i)));
@@ -439,6 +448,27 @@ TEST(Group, WithoutEtcdItGoesOnAndWithItReplacesAgain) {
   Client again = group.client();
   ASSERT_TRUE(again.put("late", "y"));
   EXPECT_EQ(again.get(key_of(0))->value, std::to_string(writes(100) - 1));
+}
+
+TEST(Group, ANameThatBelongsToAReplicaThatRunsIsRefused) {
+  ReplicaGroup group(2);
+  group.start(0);
+  const std::size_t primary = group.wait_for_primary();
+  ASSERT_EQ(primary, 0U);
+  std::vector<std::string> second = group.command(1);
+  *std::ranges::find(second, "n1") = "n0";
+  const Ended refused = Process(second).wait();
+  EXPECT_NE(refused.status, 0);
+  EXPECT_NE(refused.output.find("the name n0 belongs to the replica at " + group.address(0)),
+            std::string::npos)
+      << refused.output;
+  Client client = *group.connect(primary);
+  EXPECT_TRUE(client.put("key", "value"));
+  // What is gone gives its name up.
+  group.kill(0);
+  std::ranges::replace(second, group.data(1), group.data(0));
+  Process moved(second);
+  EXPECT_TRUE(moved.wait_for_output("kvserver ready", 60)) << moved.output();
 }
 
 TEST(Group, WhatWasWrittenSurvivesTheLossOfAll) {

@@ -1,0 +1,60 @@
+// NameCheck: whether the name of this replica belongs to another one that runs. Two processes of
+// one name would depose each other in turn.
+//
+//   NameCheck check(io, me, secret, [&] { pump(); });
+//   check.read(configuration);                         // whenever one was read
+//   if (check.verdict() == NameCheck::Verdict::kFree) ...
+//
+// A member of this name at another address is called there: if a replica of the group answers, the
+// name is taken. A process that starts again at its own address is never in doubt, nor one that has
+// moved: where it was, nobody answers.
+//
+// Thread safety: none: the thread of the io_context.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/group/configuration.h"
+#include "server/replication/connection/group_secret.h"
+#include "server/replication/connection/replica_connector.h"
+
+namespace rkv::server {
+
+class NameCheck {
+ public:
+  enum class Verdict : std::uint8_t {
+    kUnknown,  // no configuration was read yet, or the other is being called
+    kFree,
+    kTaken,
+  };
+  // What is referred to outlives the check. `known`: the verdict has changed after a call; it is
+  // called by a handler of `io`.
+  NameCheck(asio::io_context& io, const Replica& me, const GroupSecret& secret,
+            std::function<void()> known)
+      : io_(io), me_(me), secret_(secret), known_(std::move(known)) {}
+
+  // nullptr: the group does not exist yet.
+  void read(const GroupConfiguration* configuration);
+  // Ends a call under way.
+  void close() { connector_.reset(); }
+
+  Verdict verdict() const { return verdict_; }
+  // kTaken: where the other replica is.
+  const std::string& taken_by() const { return called_.first; }
+
+ private:
+  asio::io_context& io_;
+  const Replica& me_;
+  const GroupSecret& secret_;
+  const std::function<void()> known_;
+  Verdict verdict_ = Verdict::kUnknown;
+  std::pair<std::string, std::uint64_t> called_;  // its address and epoch
+  std::unique_ptr<ReplicaConnector> connector_;
+};
+
+}  // namespace rkv::server
