@@ -650,7 +650,9 @@ bool Server::begin_leaving() {
   if (replicator_->state().is_handing_over) return true;  // by an operator's request
   std::promise<Status> begun;
   replicator_->hand_over({}, [&begun](const Status& status) { begun.set_value(status); });
-  if (const Status status = begun.get_future().get(); !status) {
+  // An operator's request may have begun while etcd was asked.
+  if (const Status status = begun.get_future().get();
+      !status && !replicator_->state().is_handing_over) {
     log_warn(EventName("not_handed_over"), "this primary ends without a hand-over: {}",
              to_string(status.error()));
     leaving_until_ = 0;

@@ -9,7 +9,8 @@ namespace rkv::server {
 
 namespace {
 
-constexpr Nanos kLogKeptAfterCopy = 30 * kNanosPerSecond;
+// It puts the copy in the place of its database, and starts again.
+constexpr Nanos kComesBackWithin = 30 * kNanosPerSecond;
 // Of a connection: what was sent and not taken yet. Further blocks wait in the log.
 constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;
 
@@ -52,7 +53,8 @@ void BackupLinks::receive(std::uint64_t number, const std::vector<std::byte>& by
   const auto at = peers_.find(number);
   if (at == peers_.end()) return;
   Primary* const primary = around_.membership.primary();
-  if (primary == nullptr) return drop(number, "this replica is not the primary");
+  if (primary == nullptr || outside_.has_ended())
+    return drop(number, "this replica is not the primary");
   const auto message = decode_replication(bytes);
   if (!message) return drop(number, to_string(message.error()));
   silent_.forget(number);
@@ -75,6 +77,7 @@ bool BackupLinks::greet(std::uint64_t number, Peer& peer, const Hello& hello) {
     return false;
   }
   peer.name = hello.replica.name;
+  copied_at_.erase(peer.name);
   switch (around_.membership.primary()->connected(number, hello, now())) {
     case Primary::Admission::kAccepted:
       log_info(EventName("replica_connected"), "replica {} has connected",
@@ -120,7 +123,8 @@ void BackupLinks::send_copy(std::uint64_t number, const CopyRequest& request) {
         [this](const std::string& replica, const std::string& problem) {
           log_info(EventName("copy_sent"), "the copy of the database for {} is over{}{}",
                    field("replica", replica), problem.empty() ? "" : ": ", problem);
-          log_kept_until_ = now() + kLogKeptAfterCopy;
+          log_kept_until_ = now() + kComesBackWithin;
+          if (problem.empty()) copied_at_[replica] = now();
           outside_.copied(replica, problem);
         });
   }
@@ -131,6 +135,12 @@ void BackupLinks::send_copy(std::uint64_t number, const CopyRequest& request) {
   peers_.erase(at);  // its callbacks find nothing any more
   around_.membership.primary()->disconnected(number);
   copies_->send(connection, request);
+}
+
+bool BackupLinks::is_copying_to(const std::string& name) const {
+  if (copies_ != nullptr && copies_->sends_to(name)) return true;
+  const auto at = copied_at_.find(name);
+  return at != copied_at_.end() && now() < at->second + kComesBackWithin;
 }
 
 bool BackupLinks::log_is_awaited() const {

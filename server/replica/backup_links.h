@@ -1,7 +1,7 @@
 // BackupLinks: the connections that other replicas have made to this one. A primary sends its log
 // through them, and copies of its database to those that its log does not reach.
 //
-//   BackupLinks links(around, engine, {.received = ..., .copied = ...});
+//   BackupLinks links(around, engine, {.has_ended = ..., .happened = ..., .copied = ...});
 //   links.accept(std::move(connection));               // of the listener
 //   links.send();                                      // what the Primary has for each of them
 //   links.drop_silent();                               // in each turn
@@ -31,15 +31,19 @@ class BackupLinks {
  public:
   enum class Event : std::uint8_t {
     kAnswer,  // a backup has answered, and nothing else has changed
-    kOther,   // a backup has come, or a connection has room again
+    kOther,   // anything else: a backup has come, or a connection has room again
   };
   struct Outside {
+    // Whether this replica has ended its part in the group, and serves nobody any more.
+    std::function<bool()> has_ended;
     std::function<void(Event event)> happened;
     // The copy for `replica` is over. Empty: it was sent. Else a sentence: why not.
     std::function<void(const std::string& replica, const std::string& problem)> copied;
   };
   BackupLinks(const LinkSurroundings& around, StorageEngine& engine, Outside outside)
       : around_(around), engine_(engine), outside_(std::move(outside)) {}
+  BackupLinks(const BackupLinks&) = delete;
+  BackupLinks& operator=(const BackupLinks&) = delete;
 
   void accept(std::unique_ptr<ReplicaConnection> connection);
   // Sends what the Primary has for each backup, as far as a connection takes it. REQUIRES: the
@@ -49,18 +53,18 @@ class BackupLinks {
   void tell(std::uint64_t number, const HandOver& message);
   // Ends the connections of those that have not said in time which replica they are.
   void drop_silent();
-  // Ends all connections and copies without a word.
+  // Ends all connections and copies without a word. Blocks until a checkpoint, or a read of a copy,
+  // is over.
   void close();
 
   std::size_t count() const { return peers_.size(); }
   // nullptr: no copy has been sent yet.
   const EngineCopySender* copies() const { return copies_.get(); }
-  // Whether this replica gets a copy, or waits for one.
-  bool is_copying_to(const std::string& name) const {
-    return copies_ != nullptr && copies_->sends_to(name);
-  }
-  // Whether a copy is under way, or was until a moment ago: what is behind it in the log must still
-  // be there when it has arrived.
+  // Whether this replica gets a copy, waits for one, or has got one less than half a minute ago and
+  // not come back yet.
+  bool is_copying_to(const std::string& name) const;
+  // Whether a copy is under way, or was less than half a minute ago: what is behind it in the log
+  // must still be there when it has arrived.
   bool log_is_awaited() const;
 
  private:
@@ -86,6 +90,7 @@ class BackupLinks {
   std::uint64_t next_peer_ = 1;
   SilentPeers silent_;
   std::unique_ptr<EngineCopySender> copies_;
+  std::map<std::string, Nanos> copied_at_;  // by name, until it comes back
   Nanos log_kept_until_ = 0;
 };
 

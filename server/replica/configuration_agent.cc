@@ -152,6 +152,8 @@ void ConfigurationAgent::watch() {
 bool ConfigurationAgent::read_once() {
   const auto stored = store_.read(Deadline::after_ms(clock_, kReadMs));
   if (!note(stored, "reading") || !stored) return false;
+  // The watching thread says that the store has lost data; it takes over nothing that is older.
+  if (stored->revision < revision_.load()) return false;
   read_(*stored);
   return true;
 }
@@ -174,9 +176,9 @@ void ConfigurationAgent::store() {
       const bool answers = !stops && read_once();
       for (const auto& told : asked)
         told(answers);
+      continue;  // what is wanted may be another change by now
     }
     if (stops) return;
-    if (!change) continue;
     const auto revision =
         store_.replace(change->revision, change->next, Deadline::after_ms(clock_, kStoreMs));
     (void)note(revision, "storing");

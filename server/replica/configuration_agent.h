@@ -35,11 +35,12 @@ class ConfigurationAgent {
   ConfigurationAgent& operator=(const ConfigurationAgent&) = delete;
 
   void start();
-  // Blocks until the calls under way have ended, at most about a second.
+  // Blocks until the calls under way have ended, at most about two seconds.
   void stop();
   void want(const std::optional<Membership::Change>& change);
-  // Whether the store answers now: reads it. `told` is called once, on one of the agent's threads,
-  // after about two seconds at most; false, too, if the agent is stopped.
+  // Whether the store answers now: reads it. `told` is called once, after about three seconds at
+  // most, on one of the agent's threads. Once the agent is being stopped, it is told false, perhaps
+  // within this call. REQUIRES: start() was called, or will be.
   void ask(std::function<void(bool answers)> told);
   // How long the store has not answered, or has answered with an older configuration than it had:
   // then its data was lost or restored. 0: all is well.

@@ -18,6 +18,14 @@ bool is_of_one_member(const GroupConfiguration& configuration, const std::string
 
 }  // namespace
 
+// A connection within a host has the same address at both ends.
+bool NameCheck::is_this_one(const ReplicaConnection& connection) const {
+  const std::string& peer = connection.peer();
+  const std::size_t colon = peer.rfind(':');
+  return peer.substr(colon + 1) == std::to_string(own_port_()) &&
+         connection.local().starts_with(peer.substr(0, colon + 1));
+}
+
 void NameCheck::read(const GroupConfiguration* configuration) {
   const Member* const other = configuration != nullptr ? configuration->find(me_.name) : nullptr;
   if (other == nullptr || other->epoch == me_.epoch || other->address == me_.address ||
@@ -29,11 +37,12 @@ void NameCheck::read(const GroupConfiguration* configuration) {
   if (std::pair found(other->address, other->epoch); found != called_) {
     called_ = std::move(found);
     verdict_ = Verdict::kUnknown;
-    connector_ = ReplicaConnector::connect(io_, replica_address(other->address), secret_, kLimit,
-                                           [this](const ReplicaConnector::Outcome& made) {
-                                             verdict_ = made ? Verdict::kTaken : Verdict::kFree;
-                                             known_();
-                                           });
+    connector_ = ReplicaConnector::connect(
+        io_, replica_address(other->address), secret_, kLimit,
+        [this](const ReplicaConnector::Outcome& made) {
+          verdict_ = made && !is_this_one(**made) ? Verdict::kTaken : Verdict::kFree;
+          known_();
+        });
   }
 }
 

@@ -1,13 +1,13 @@
 // NameCheck: whether the name of this replica belongs to another one that runs. Two processes of
 // one name would depose each other in turn.
 //
-//   NameCheck check(io, me, secret, [&] { pump(); });
+//   NameCheck check(io, me, secret, [&] { return listener->port(); }, [&] { pump(); });
 //   check.read(configuration);                         // whenever one was read
 //   if (check.verdict() == NameCheck::Verdict::kFree) ...
 //
 // A member of this name at another address is called there: if a replica of the group answers, the
 // name is taken. A process that starts again at its own address is never in doubt, nor one that has
-// moved: where it was, nobody answers.
+// moved: where it was, nobody answers, or it does itself by another spelling of its address.
 //
 // Thread safety: none: the thread of the io_context.
 #pragma once
@@ -32,11 +32,17 @@ class NameCheck {
     kFree,
     kTaken,
   };
-  // What is referred to outlives the check. `known`: the verdict has changed after a call; it is
-  // called by a handler of `io`.
+  // What is referred to outlives the check. `own_port`: where this replica listens for others.
+  // `known`: the verdict has changed after a call; it is called by a handler of `io`.
   NameCheck(asio::io_context& io, const Replica& me, const GroupSecret& secret,
-            std::function<void()> known)
-      : io_(io), me_(me), secret_(secret), known_(std::move(known)) {}
+            std::function<std::uint16_t()> own_port, std::function<void()> known)
+      : io_(io),
+        me_(me),
+        secret_(secret),
+        own_port_(std::move(own_port)),
+        known_(std::move(known)) {}
+  NameCheck(const NameCheck&) = delete;
+  NameCheck& operator=(const NameCheck&) = delete;
 
   // nullptr: the group does not exist yet.
   void read(const GroupConfiguration* configuration);
@@ -48,9 +54,12 @@ class NameCheck {
   const std::string& taken_by() const { return called_.first; }
 
  private:
+  bool is_this_one(const ReplicaConnection& connection) const;
+
   asio::io_context& io_;
   const Replica& me_;
   const GroupSecret& secret_;
+  const std::function<std::uint16_t()> own_port_;
   const std::function<void()> known_;
   Verdict verdict_ = Verdict::kUnknown;
   std::pair<std::string, std::uint64_t> called_;  // its address and epoch

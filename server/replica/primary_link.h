@@ -35,15 +35,17 @@ class PrimaryLink {
   };
   PrimaryLink(const LinkSurroundings& around, Outside outside)
       : around_(around), outside_(std::move(outside)) {}
+  PrimaryLink(const PrimaryLink&) = delete;
+  PrimaryLink& operator=(const PrimaryLink&) = delete;
 
   // Leaves a primary that is replaced or silent; connects to the one there is, if this replica may;
   // answers what was received. REQUIRES: the membership has a Backup and no Primary.
   void step(bool may_connect);
   // Ends the connection and says why in the log. Without a connection it does nothing.
   void drop(const std::string& why);
-  // Ends the connection and the copy.
+  // Ends the connection and the copy. Blocks until the disk has finished a write of the copy.
   void end(const std::string& why);
-  // Ends all of it without a word. Blocks until the disk has finished a write of the copy.
+  // As end(), without a word.
   void close();
 
   bool is_connected() const { return connection_ != nullptr; }

@@ -78,7 +78,8 @@ class Replicator::Impl {
                  asio::post(io_, [this, stored] { configuration_read(stored); });
                }),
         reporter_(options_.group, options_.name),
-        name_check_(io_, me_, options_.secret, [this] { pump(); }),
+        name_check_(
+            io_, me_, options_.secret, [this] { return listener_->port(); }, [this] { pump(); }),
         to_primary_({io_, parts_.clock, membership_, me_, options_.data_dir, options_.secret},
                     {.has_ended = [this] { return has_ended(); },
                      .received =
@@ -89,7 +90,8 @@ class Replicator::Impl {
                      .copied = [this](const std::string& problem) { copied(problem); }}),
         to_backups_({io_, parts_.clock, membership_, me_, options_.data_dir, options_.secret},
                     parts_.engine,
-                    {.happened = [this](BackupLinks::Event event) { pump(event); },
+                    {.has_ended = [this] { return has_ended(); },
+                     .happened = [this](BackupLinks::Event event) { pump(event); },
                      .copied =
                          [this](const std::string&, const std::string& problem) {
                            reporter_.copy_sent(problem.empty());
@@ -545,7 +547,7 @@ void Replicator::Impl::begin_hand_over(const std::string& name, bool etcd_answer
     Primary* const primary = membership_.primary();
     if (stopping_ || primary == nullptr || !departure_ || !membership_.acts(now()))
       return done(fail(Code::kNotPrimary, "this replica is not the primary"));
-    if (!etcd_answers)
+    if (!etcd_answers || agent_.unanswered_for(now()) != 0)
       return done(fail(Code::kBusy, "etcd does not answer: nobody can become the primary"));
     const Status begun = departure_->begin(*primary, name, now());
     if (begun) depart();
@@ -561,7 +563,7 @@ void Replicator::Impl::remove(const std::string& name,
       return done(fail(Code::kNotPrimary, "this replica is not the primary"));
     if (agent_.unanswered_for(now()) != 0)
       return done(fail(Code::kBusy, "etcd does not answer: no replica can be removed"));
-    if (to_backups_.is_copying_to(name))
+    if (primary->configuration().find(name) != nullptr && to_backups_.is_copying_to(name))
       return done(
           fail(Code::kConflict,
                "it gets a copy of the database, and would be a member again: stop it first"));

@@ -116,13 +116,14 @@ class Replicator {
   std::uint32_t group() const;
   // REQUIRES: take_over() has succeeded. What `serving` refers to must outlive stop().
   void serve(Serving serving);
-  // Makes the replica of this name the primary (empty: any that is in sync). The hand-over begins
+  // Makes the replica of this name the primary (empty: any that is in sync). etcd is asked first,
+  // which takes about three seconds at most if it does not answer. The hand-over begins
   // if `done` is called without an error; then state().is_handing_over, until it has failed, or the
   // phase is kEnded. Any thread; `done` is called on the replicator's thread.
   void hand_over(const std::string& name, const std::function<void(const Status&)>& done);
   // Takes a replica that is gone out of the group. `done` as above, when etcd has it or refuses.
   void remove(const std::string& name, const std::function<void(const Status&)>& done);
-  // Ends the threads and connections. Blocks for about a second at most, and until the disk of a
+  // Ends the threads and connections. Blocks for about two seconds at most, and until the disk of a
   // backup has what it was given. Call it before the applier of a primary is stopped.
   Status stop();
 

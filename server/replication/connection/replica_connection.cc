@@ -53,6 +53,7 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
     tell_end_later();
   }
   const std::string& peer() const { return stream_->peer; }
+  const std::string& local() const { return stream_->local; }
 
  private:
   void read_head() {
@@ -191,6 +192,10 @@ void ReplicaConnection::close() {
 
 const std::string& ReplicaConnection::peer() const {
   return impl_->peer();
+}
+
+const std::string& ReplicaConnection::local() const {
+  return impl_->local();
 }
 
 }  // namespace rkv::server

@@ -56,7 +56,8 @@ class ReplicaConnection {
   std::size_t queued_bytes() const;
   // Ends the connection at once: what is queued is lost. on_end is called later.
   void close();
-  const std::string& peer() const;  // HOST:PORT
+  const std::string& peer() const;   // HOST:PORT
+  const std::string& local() const;  // HOST:PORT of this end
 
  private:
   class Impl;  // lives until its last handler has run

@@ -119,6 +119,7 @@ EncryptedStream::EncryptedStream(asio::ip::tcp::socket socket, std::shared_ptr<R
     : tls(std::move(with)), stream(std::move(socket), tls->context()) {
   asio::error_code error;
   peer = to_text(this->socket().remote_endpoint(error));
+  local = to_text(this->socket().local_endpoint(error));
   this->socket().set_option(asio::ip::tcp::no_delay(true), error);
   notice_silence(this->socket());
 }

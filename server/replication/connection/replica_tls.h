@@ -45,7 +45,8 @@ struct EncryptedStream {
   void close();
 
   std::shared_ptr<ReplicaTls> tls;
-  std::string peer;  // HOST:PORT of the other end
+  std::string peer;   // HOST:PORT of the other end
+  std::string local;  // HOST:PORT of this end
   asio::ssl::stream<asio::ip::tcp::socket> stream;
 };
 

@@ -23,6 +23,7 @@ class LinksToBackups : public LinksRig {
     links_.emplace(
         around_, *engine_,
         BackupLinks::Outside{
+            .has_ended = [this] { return has_ended_; },
             .happened = [this](Event event) { events_.push_back(event); },
             .copied = [this](const auto& name,
                              const auto& problem) { copied_.emplace_back(name, problem); }});
@@ -63,6 +64,7 @@ class LinksToBackups : public LinksRig {
   const Replica b_{.name = "b", .address = "127.0.0.1:1", .epoch = 2};
   GroupConfiguration first_;
   std::unique_ptr<StorageEngine> engine_;
+  bool has_ended_ = false;
   std::vector<Event> events_;
   std::vector<std::pair<std::string, std::string>> copied_;
   std::optional<BackupLinks> links_;
@@ -119,6 +121,15 @@ TEST_F(LinksToBackups, AReplicaThatIsNotThePrimaryServesNobody) {
   ASSERT_NO_FATAL_FAILURE(connect());
   send(hello());
   EXPECT_NO_FATAL_FAILURE(expect_dropped());
+}
+
+TEST_F(LinksToBackups, AReplicaThatHasEndedItsPartServesNobody) {
+  ASSERT_NO_FATAL_FAILURE(lead());
+  ASSERT_NO_FATAL_FAILURE(connect());
+  has_ended_ = true;
+  send(CopyRequest{.replica = b_, .group = kLinksGroup, .term = 1});
+  EXPECT_NO_FATAL_FAILURE(expect_dropped());
+  EXPECT_EQ(links_->copies(), nullptr);
 }
 
 TEST_F(LinksToBackups, ACopyKeepsTheLogForAWhile) {

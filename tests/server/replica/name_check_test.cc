@@ -29,7 +29,8 @@ class NameOfAReplica : public Connections {
   const GroupSecret secret_ = a_secret();
   const Replica me_ = replica("a", 2, 2);
   int known_ = 0;
-  NameCheck check_{io_, me_, secret_, [this] { ++known_; }};
+  std::uint16_t own_port_ = 2;
+  NameCheck check_{io_, me_, secret_, [this] { return own_port_; }, [this] { ++known_; }};
 };
 
 TEST_F(NameOfAReplica, IsUnknownBeforeTheGroupIsRead) {
@@ -63,6 +64,14 @@ TEST_F(NameOfAReplica, IsFreeIfTheOtherIsGoneAndTakenIfItComesBack) {
   listen(a_secret());
   known_ = 0;
   EXPECT_EQ(verdict_of(group_of(replica("a", 3, listener_->port()))), Verdict::kTaken);
+}
+
+TEST_F(NameOfAReplica, IsFreeIfItsOwnListenerAnswersByAnotherSpelling) {
+  own_port_ = listener_->port();
+  Replica before = replica("a", 1, listener_->port());
+  before.address.replace(0, std::string("127.0.0.1").size(), "localhost");
+  EXPECT_EQ(verdict_of(group_of(before)), Verdict::kFree);
+  EXPECT_EQ(known_, 1) << "it was called";
 }
 
 TEST_F(NameOfAReplica, IsFreeIfWhatAnswersIsOfAnotherGroup) {

@@ -151,6 +151,7 @@ TEST_F(LinkToThePrimary, NothingComesAfterTheEnd) {
   clock_.advance(kNanosPerSecond);
   link_.step(true);  // a connection is being made
   link_.close();
+  ASSERT_TRUE(run_until([&] { return !taken_.empty() || !refusals_.empty(); }));
   EXPECT_FALSE(link_.is_connected());
 }
 
