@@ -18,21 +18,21 @@
  * third replica's copy (log.pml, takeover.pml); ends of processes (log.pml).
  *
  * accept: one backup
- * accept L=3: a longer lease
- * accept WRITES=2 CHANGES=1: two writes
+ * accept-long L=3: a longer lease
+ * accept-long WRITES=2 CHANGES=1: two writes
  * accept NEWEST_LINE: instead of records of removed keys: the newest sequence, READ after a miss
  * accept REFUSALS: refusals, which are reads
- * accept REFUSALS REFUSAL_BY_LEASE: the server compares its own lease and sends no t
+ * accept-long REFUSALS REFUSAL_BY_LEASE: the server compares its own lease and sends no t
  * accept SUSPENDED_PRIMARY WRITES=0 CHANGES=2: the primary's clock stops for a time; the client's difference of the clocks is older
- * accept SUSPENDED_PRIMARY LEARNT_AGAIN WRITES=0 CHANGES=2: or is measured again, by an answer that waits for a round with the backups
- * accept SUSPENDED_PRIMARY REFUSALS WRITES=0 CHANGES=2: refusals carry t
- * accept JOIN_HEARD: instead of a joiner's wait: its promise to a message after the view counts it
- * accept SILENT: instead of the wait before acting: no answers since the transaction was sent, and a wait before it
- * accept BACK_BY_NEW_PROCESS: a backup that was removed comes back as another process alone; it need not notice removals
+ * accept-long SUSPENDED_PRIMARY LEARNT_AGAIN WRITES=0 CHANGES=2: or is measured again, by an answer that waits for a round with the backups
+ * accept-long SUSPENDED_PRIMARY REFUSALS WRITES=0 CHANGES=2: refusals carry t
+ * accept-long JOIN_HEARD: instead of a joiner's wait: its promise to a message after the view counts it
+ * accept-long SILENT: instead of the wait before acting: no answers since the transaction was sent, and a wait before it
+ * accept-long BACK_BY_NEW_PROCESS: a backup that was removed comes back as another process alone; it need not notice removals
  * accept HAND_OVER: the primary hands over: no more ticks, and a backup acts when the last has run out
- * accept HAND_OVER REFUSALS: and refusals
- * accept HAND_OVER TOLD_BEHIND: a backup is told that is behind: what was answered it has
- * accept HAND_OVER TOLD_ANYBODY: a backup is told that is not in sync: it cannot take over
+ * accept-long HAND_OVER REFUSALS: and refusals
+ * accept-long HAND_OVER TOLD_BEHIND: a backup is told that is behind: what was answered it has
+ * accept-long HAND_OVER TOLD_ANYBODY: a backup is told that is not in sync: it cannot take over
  * accept-long BACKUPS=2 CHANGES=2: two backups
  * accept-long HAND_OVER BACKUPS=2 CHANGES=1: two backups, of which one is told
  * accept-long HAND_OVER WRITES=2: a hand-over with two writes
