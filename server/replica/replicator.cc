@@ -319,12 +319,12 @@ bool Replicator::Impl::prepare_disk() {
 
 void Replicator::Impl::pump(BackupLinks::Event event) {
   if (stopping_ || has_ended()) return;
+  if (!has_its_name()) return agent_.want(std::nullopt);
   const auto change = membership_.wanted(now());
   if (membership_.role() == Membership::Role::kEnded) {
     agent_.want(std::nullopt);
     return end(membership_.why_ended(), membership_.may_start_again());
   }
-  if (!has_its_name()) return agent_.want(std::nullopt);
   if (!prepare_disk()) return;
   agent_.want(change);
   if (membership_.role() == Membership::Role::kStarting) return;
