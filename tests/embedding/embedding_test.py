@@ -91,13 +91,6 @@ class Project(unittest.TestCase):
             os.path.join(HERE, "program", f"{name}.cc"), "-o", program, *flags)
         return program
 
-    def contain(self, how, shared):
-        """Without a build type, as a project that says nothing: this compiles the library, several
-        sources at a time. That each compiles alone, the build under test has shown."""
-        return self.build("contained", f"-DHOW={how}", f"-DRKV_SOURCE={SOURCE}",
-                          f"-DBUILD_SHARED_LIBS={shared}", "-DCMAKE_UNITY_BUILD=ON",
-                          "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12")
-
     def shown(self, library):
         """What a shared library shows: nothing foreign, and nothing internal."""
         shown = run("nm", "-D", "--defined-only", "--demangle", library).splitlines()
@@ -123,11 +116,6 @@ class Project(unittest.TestCase):
 
 
 class Embedding(Project):
-    def test_add_subdirectory(self):
-        where = self.contain("add_subdirectory", "OFF")
-        self.check_extras(where, shared=False)
-        self.assertFalse(glob.glob(f"{where}/**/librkv.so*", recursive=True), "not asked for")
-
     def test_public_headers_compile_together(self):
         """With nothing but what is installed."""
         names = self.headers()
@@ -229,6 +217,13 @@ class Embedding(Project):
 
 
 class EmbeddingLong(Project):
+    def contain(self, how, shared):
+        """Without a build type, as a project that says nothing: this compiles the library, several
+        sources at a time. That each compiles alone, the build under test has shown."""
+        return self.build("contained", f"-DHOW={how}", f"-DRKV_SOURCE={SOURCE}",
+                          f"-DBUILD_SHARED_LIBS={shared}", "-DCMAKE_UNITY_BUILD=ON",
+                          "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12")
+
     def test_find_package_with_the_extras(self):
         for kind in "static", "shared":
             self.check_extras(self.find("client", "rdma_extras", kind), kind == "shared")
@@ -243,7 +238,11 @@ class EmbeddingLong(Project):
             self.assertIn(run(os.path.join(where, "vendor")),
                           ("no device\n", "no EFA, no mlx5\n", "EFA, no mlx5\n", "no EFA, mlx5\n"))
 
-    def test_fetch_content(self):
+    def test_add_subdirectory_and_fetch_content(self):
+        """In one test: the second takes what it compiles from the compiler's cache."""
+        where = self.contain("add_subdirectory", "OFF")
+        self.check_extras(where, shared=False)
+        self.assertFalse(glob.glob(f"{where}/**/librkv.so*", recursive=True), "not asked for")
         where = self.contain("FetchContent", "ON")
         self.check_extras(where, shared=True)
         self.assertFalse(glob.glob(f"{where}/**/kv*", recursive=True), "programs were not asked for")
