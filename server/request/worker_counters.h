@@ -85,8 +85,8 @@ class alignas(64) WorkerCounters {
     kOutcomesAsked,    // questions about writes whose answers were lost
     kOutcomesApplied,  // of these, about writes that had been applied
     kOutcomesUnknown,  // of these, about sessions that the server does not know
-    kRefused,  // answered with an error other than "not found"
-    kDropped,  // connections, for any DropReason
+    kRefused,          // answered with an error other than "not found"
+    kDropped,          // connections, for any DropReason
   };
   void add(Counter counter, std::uint64_t by = 1) { add_to(values_[counter], by); }
   // REQUIRES: opcode <= kLastOpcode.

@@ -52,7 +52,7 @@ struct FakeServer {
   std::function<std::optional<ConnectReject>(const std::string& address)> refuse;
   std::vector<std::string> called;  // the address of each attempt
   bool in_group = false;
-  std::uint32_t group = 0;  // ConnectAccept::group
+  std::uint32_t group = 0;    // ConnectAccept::group
   bool answers_pings = true;  // in a group: the rounds behind them are made
   int pings = 0;              // in a group
   bool ticks = true;          // in a group: the group line has the present time

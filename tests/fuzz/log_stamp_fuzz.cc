@@ -25,7 +25,7 @@ std::optional<LogFilePosition> highest_in(const std::string& text) {
     if (text.compare(at, mark.size(), mark) != 0) continue;
     const auto* const bytes = reinterpret_cast<const std::byte*>(text.data() + at);
     const LogFilePosition position{.log = rkv::load_le<std::uint64_t>(bytes + 8),
-                               .bytes = rkv::load_le<std::uint64_t>(bytes + 16)};
+                                   .bytes = rkv::load_le<std::uint64_t>(bytes + 16)};
     if (text.compare(at, kStampBytes, rkv::server::stamp_of(position, kMark)) != 0) continue;
     highest = std::max(highest, std::optional(position));
   }

@@ -216,7 +216,7 @@ class Judge {
   rocksdb::Env& env_;
   const Known known_;
   std::uint64_t expected_ = 0;  // next sequence; 0: any is accepted
-  LogFilePosition end_;             // end of the last sound log
+  LogFilePosition end_;         // end of the last sound log
   std::optional<LogFilePosition> broken_;
   LogsFound found_;
 };

@@ -57,7 +57,7 @@ class LogChain final : public rocksdb::WalFilter {
 struct LogsFound {
   bool damaged = false;          // synced writes are missing
   std::uint64_t torn_bytes = 0;  // bytes behind the sound part, which a start drops
-  LogFilePosition sound_end;         // end of the sound part; valid if damaged or torn_bytes != 0
+  LogFilePosition sound_end;     // end of the sound part; valid if damaged or torn_bytes != 0
 };
 
 // Reads the logs of the database in `path` and changes nothing. If there is no database, there are

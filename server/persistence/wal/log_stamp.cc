@@ -19,7 +19,7 @@ std::optional<LogFilePosition> read_stamp(Bytes stamp) {
   if (crc32c(statement) != load_le<std::uint32_t>(stamp.data() + kStatementBytes))
     return std::nullopt;
   return LogFilePosition{.log = load_le<std::uint64_t>(stamp.data() + kMarkBytes),
-                     .bytes = load_le<std::uint64_t>(stamp.data() + kMarkBytes + 8)};
+                         .bytes = load_le<std::uint64_t>(stamp.data() + kMarkBytes + 8)};
 }
 
 }  // namespace
