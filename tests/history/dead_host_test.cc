@@ -144,7 +144,9 @@ TEST_F(DeadHost, AnIdleConnectionStays) {
     const std::uint64_t before = packets_received();
     const Nanos deadline = clock_.now() + 60 * kNanosPerSecond;
     while (packets_received() < before + 10) {
-      ASSERT_LT(clock_.now(), deadline) << how << ": the server does not look after its client";
+      ASSERT_LT(clock_.now(), deadline) << how << ": the server does not look after its client; "
+                                        << packets_received() - before << " packets\n"
+                                        << server.process().output();
       std::this_thread::sleep_for(10ms);
     }
     link_.restore();
