@@ -152,7 +152,8 @@ void ConfigurationAgent::watch() {
 bool ConfigurationAgent::read_once() {
   const auto stored = store_.read(Deadline::after_ms(clock_, kReadMs));
   if (!note(stored, "reading") || !stored) return false;
-  // The watching thread says that the store has lost data; it takes over nothing that is older.
+  // An older configuration is not passed on. The watching thread reports that the store has lost
+  // data.
   if (stored->revision < revision_.load()) return false;
   read_(*stored);
   return true;

@@ -219,7 +219,7 @@ class Embedding(Project):
 class EmbeddingLong(Project):
     def contain(self, how, shared):
         """Without a build type, as a project that says nothing: this compiles the library, several
-        sources at a time. That each compiles alone, the build under test has shown."""
+        sources at a time."""
         return self.build("contained", f"-DHOW={how}", f"-DRKV_SOURCE={SOURCE}",
                           f"-DBUILD_SHARED_LIBS={shared}", "-DCMAKE_UNITY_BUILD=ON",
                           "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12")

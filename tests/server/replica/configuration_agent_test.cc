@@ -175,22 +175,22 @@ TEST(ConfigurationAgent, SaysWhetherTheStoreAnswers) {
   std::atomic<int> answered = 0;
   std::atomic<int> silent = 0;
   const auto ask = [&] { test.agent.ask([&](bool answers) { ++(answers ? answered : silent); }); };
+  const auto wait_for = [](const std::atomic<int>& count, int wanted) {
+    while (count < wanted)
+      std::this_thread::yield();
+  };
   ask();  // before the start
   test.agent.start();
-  while (answered < 1)
-    std::this_thread::yield();
+  wait_for(answered, 1);
   test.store.set_silent(true);
   ask();
-  while (silent < 1)
-    std::this_thread::yield();
+  wait_for(silent, 1);
   test.agent.want(Membership::Change{.revision = 0, .next = configuration(1)});
   ask();
-  while (silent < 2)
-    std::this_thread::yield();
+  wait_for(silent, 2);
   test.store.set_silent(false);
   ask();
-  while (answered < 2)
-    std::this_thread::yield();
+  wait_for(answered, 2);
   ask();
   test.agent.stop();
   EXPECT_EQ(answered + silent, 5) << "what was asked before the end is told";

@@ -36,7 +36,7 @@ class NameOfAReplica : public Connections {
 TEST_F(NameOfAReplica, IsUnknownBeforeTheGroupIsRead) {
   EXPECT_EQ(check_.verdict(), Verdict::kUnknown);
   check_.read(nullptr);
-  EXPECT_EQ(check_.verdict(), Verdict::kFree) << "there is no group yet";
+  EXPECT_EQ(check_.verdict(), Verdict::kFree) << "the group does not exist yet";
 }
 
 TEST_F(NameOfAReplica, IsFreeIfNobodyOrItselfHasIt) {
