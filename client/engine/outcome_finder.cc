@@ -24,7 +24,8 @@ Request OutcomeFinder::question(const SentWrite& write,
                                 std::span<std::byte, kWriteIdBytes> value) const {
   encode(write.id, value);
   Request request{.opcode = Opcode::kOutcome};
-  if (!is_of_this_server(write)) request.expected = write.since;
+  // 0 would say that the write is of this server. No version is below 1.
+  if (!is_of_this_server(write)) request.expected = std::max(write.since, Version{1});
   request.value = value;
   return request;
 }

@@ -42,6 +42,7 @@ struct FakeServer {
   bool says_nothing = false;   // about outcomes
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<std::byte>> outcomes;  // encoded
   std::vector<WriteId> questions;
+  Version asked_since{};                         // of the newest question
   std::vector<std::uint64_t> sequences;          // of the requests of the present connection
   std::deque<Error> connect_errors;              // one per attempt, then success
   std::vector<std::byte> reject;                 // the reason that goes with kRejected
@@ -334,6 +335,7 @@ class AnsweringConnection final : public rdma::Connection {
     }
     const WriteId asked = *decode_write_id(request.value);
     server_->questions.push_back(asked);
+    server_->asked_since = request.expected;
     if (server_->says_nothing) return;
     const auto kept = server_->outcomes.find({asked.session, asked.sequence});
     const bool applied = server_->remembers && kept != server_->outcomes.end();

@@ -350,6 +350,22 @@ TEST_P(GroupTest, TheNextPrimaryTellsWhatBecameOfAWrite) {
   EXPECT_EQ(client().stats().outcomes_recovered, 1U);
 }
 
+// A group that has replicated nothing yet: 0 would say that the write is of this very server.
+TEST_P(GroupTest, TheNextPrimaryIsAskedAlsoAboutTheGroupsFirstWrites) {
+  server_.memory->replicated = {};
+  ASSERT_TRUE(client().put("key", "before"));
+  server_.before_connect = [this] {
+    server_.memory = std::make_unique<ScriptedMemory>(ScriptedMemory::kEpoch + 1);
+  };
+  server_.remembers = true;
+  server_.dies_after = true;
+  server_.die_at_send = 1;
+  ASSERT_TRUE(client().put("key", "value"));
+  EXPECT_EQ(server_.questions.size(), 1U);
+  EXPECT_EQ(server_.asked_since, Version{1});
+  EXPECT_EQ(client().stats().outcomes_recovered, 1U);
+}
+
 TEST_P(GroupTest, AServerOfAnotherGroupIsNotAsked) {
   server_.group = 7;
   ASSERT_TRUE(client().put("key", "before"));

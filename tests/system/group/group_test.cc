@@ -38,6 +38,19 @@ void expect_numbers(Client& client, std::uint64_t count) {
   }
 }
 
+// What `admin groups` shows once the primary knows that n1 and n2 are in sync: etcd knows it a
+// moment earlier.
+Ended wait_until_shown_in_sync(const std::string& servers) {
+  Ended shown;
+  EXPECT_TRUE(holds_in_time([&] {
+    shown = kvclient(servers, {"--timeout", "30s", "admin", "groups"});
+    return shown.output.find("not") == std::string::npos &&
+           shown.output.find("n1 ") != std::string::npos &&
+           shown.output.find("n2 ") != std::string::npos;
+  })) << shown.output;
+  return shown;
+}
+
 // Puts keys of rising numbers, one after the other, until it fails.
 class Writer {
  public:
@@ -297,14 +310,7 @@ TEST(Group, AnOperatorMovesThePrimaryAndRemovesWhatIsGone) {
     words.insert(words.begin(), {"--timeout", "30s", "admin"});
     return kvclient(servers, words);
   };
-  // etcd knows it a moment before the primary does.
-  Ended shown;
-  EXPECT_TRUE(holds_in_time([&] {
-    shown = admin({"groups"});
-    return shown.output.find("not") == std::string::npos &&
-           shown.output.find("n1 ") != std::string::npos &&
-           shown.output.find("n2 ") != std::string::npos;
-  })) << shown.output;
+  const Ended shown = wait_until_shown_in_sync(servers);
   EXPECT_EQ(shown.status, 0) << shown.output;
   for (const char* const part : {"group test: term ", "n0 ", "primary  in sync", "n1 ", "n2 ",
                                  "backup   in sync      has everything"})
@@ -430,6 +436,7 @@ TEST(Group, WithoutEtcdItGoesOnAndWithItReplacesAgain) {
   group.start_all();
   const std::size_t primary = group.wait_for_primary();
   Client client = *group.connect(primary);
+  (void)wait_until_shown_in_sync(group.address(primary));
   // etcd falls silent. A hand-over would leave the group without a primary until etcd answers.
   group.etcd().pause(0);
   const Ended moved = kvclient(group.address(primary), {"--timeout", "5s", "admin", "move-primary",
