@@ -46,8 +46,8 @@ std::string with_port(const std::string& address, std::uint16_t port) {
 KeptListener::KeptListener(std::shared_ptr<Parts> parts, std::unique_ptr<Listener> first,
                            const std::string& address)
     : parts_(std::move(parts)),
+      asked_(address),
       port_(first->port()),
-      address_(with_port(address, port_)),
       listener_(std::move(first)) {}
 
 KeptListener::~KeptListener() {
@@ -61,9 +61,14 @@ Status KeptListener::prepare(Transport& transport) {
     const MutexLock lock(mutex_);
     prepared_.reset();
   }
-  RKV_ASSIGN_OR_RETURN(auto listener, transport.listen(address_));
+  auto listener = transport.listen(with_port(asked_, port()));
+  // Another process may have it since the last device was lost.
+  if (!listener && listener.error().code == Code::kConflict && asked_.ends_with(":0"))
+    listener = transport.listen(asked_);
+  if (!listener) return std::unexpected(listener.error());
+  port_.store((*listener)->port(), std::memory_order_relaxed);
   const MutexLock lock(mutex_);
-  prepared_ = std::move(listener);
+  prepared_ = std::move(*listener);
   return {};
 }
 

@@ -50,15 +50,16 @@ bool Parts::let_go(const Deadline& deadline) {
 
 void Parts::end_registrations() {
   const MutexLock lock(mutex_);
-  end_all();
+  end_all(Ending::kForPeers);
 }
 
 // (REOPEN-3) Ends all registrations before the processor may change words.
-void Parts::end_all() {
+void Parts::end_all(Ending ending) {
   for (KeptAtomics* const atomics : atomics_)
     atomics->lose();
-  for (KeptRegion* const region : regions_)
-    region->end();
+  for (KeptRegion* const region : regions_) {
+    if (ending == Ending::kWhole || !region->is_local()) region->end();
+  }
   for (KeptAtomics* const atomics : atomics_)
     atomics->own();
 }

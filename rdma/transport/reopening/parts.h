@@ -38,6 +38,7 @@ class KeptRegion final : public Region {
   // Called under Parts::mutex_.
   Status enroll(Transport& transport);
   void end() { registration_.reset(); }
+  bool is_local() const { return access_ == Access::kLocal; }
   const Region& registration() const { return *registration_; }
 
  private:
@@ -125,7 +126,7 @@ class KeptListener final : public Listener {
 
   Result<std::unique_ptr<Incoming>> next(const Deadline& deadline) override;
   void wake() override;
-  std::uint16_t port() const override { return port_; }
+  std::uint16_t port() const override { return port_.load(std::memory_order_relaxed); }
 
   // Called under Parts::mutex_.
   Status prepare(Transport& transport);
@@ -138,8 +139,8 @@ class KeptListener final : public Listener {
   void sleep(const Deadline& deadline);
 
   const std::shared_ptr<Parts> parts_;
-  const std::uint16_t port_;
-  const std::string address_;  // with the bound port
+  const std::string asked_;          // the address as the caller gave it
+  std::atomic<std::uint16_t> port_;  // bound; a drawn one may change with the device
   Waker idle_;
   std::unique_ptr<Listener> listener_;  // locked as KeptQueue::queue_
   mutable Mutex mutex_;
@@ -217,7 +218,8 @@ class Parts {
   // Waits for users to release everything, then releases the rest. Returns false if something is
   // left at the deadline, or after a change or emptied().
   bool let_go(const Deadline& deadline);
-  // Releases regions and atomics alone. REQUIRES: as ReopeningTransport::end_registrations().
+  // Releases atomics, and regions that a peer may access. REQUIRES: as
+  // ReopeningTransport::end_registrations().
   void end_registrations();
   // Moves all parts to the device of `fresh`, or none. Calls `publish` when all keys are known.
   Status take(std::unique_ptr<Transport> fresh, const std::function<void()>& publish);
@@ -229,7 +231,8 @@ class Parts {
   std::vector<KeptAtomics*>& list_of(KeptAtomics&) RKV_REQUIRES(mutex_) { return atomics_; }
   bool is_empty();
   Status prepare_all(Transport& transport) RKV_REQUIRES(mutex_);
-  void end_all() RKV_REQUIRES(mutex_);
+  enum class Ending : std::uint8_t { kWhole, kForPeers };
+  void end_all(Ending ending = Ending::kWhole) RKV_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   std::unique_ptr<Transport> transport_ RKV_GUARDED_BY(mutex_);

@@ -12,6 +12,16 @@ KeptQueue::KeptQueue(std::shared_ptr<Parts> parts, const QueueOptions& options)
     : parts_(std::move(parts)), options_(options) {}
 
 KeptQueue::~KeptQueue() {
+  std::unique_ptr<Queue> ended;
+  std::unique_ptr<Queue> unused;
+  {
+    const MutexLock lock(mutex_);
+    ended = std::move(queue_);
+    unused = std::move(prepared_);
+    ending_ = true;  // the device must not end before them
+  }
+  ended.reset();
+  unused.reset();
   parts_->remove(*this);
 }
 

@@ -78,10 +78,10 @@ class ReopeningTransport final : public Transport {
   void step(const Deadline& deadline);
   void wake();
   DeviceReport report() const;
-  // For a program that ends: ends the registration of every region, whatever the state of the
-  // device. From then on Atomics are done by the processor and need no device (REOPEN-3). Blocks as
-  // long as the driver takes. REQUIRES: no connection is left or about to be accepted; step() does
-  // not run and is not called again.
+  // For a program that ends: ends the registration of every region that a peer may access, whatever
+  // the state of the device. From then on Atomics are done by the processor and need no device
+  // (REOPEN-3). Blocks as long as the driver takes. REQUIRES: no connection whose peer may access a
+  // region is left or about to be accepted; step() does not run and is not called again.
   void end_registrations();
 
   std::string describe() const override;

@@ -171,6 +171,14 @@ TEST_F(ReopeningTest, WordsAreChangedByTheDeviceOrByTheProcessor) {
   EXPECT_EQ(*word, 30U);
 }
 
+// Connections whose peers access no region may go on while a process ends.
+TEST_F(ReopeningTest, RegionsThatNoPeerMayAccessAreKeptToTheEnd) {
+  const auto local = transport_->allocate(4096, Access::kLocal);
+  ASSERT_TRUE(local);
+  transport_->end_registrations();
+  EXPECT_EQ(lab_.regions, 1);
+}
+
 // (REOPEN-3) As in a process that ends. The queue and the listener are still there.
 TEST_F(ReopeningTest, WordsAreTheProcessorsAfterTheLastConnection) {
   auto* const word = reinterpret_cast<std::uint64_t*>(region_->bytes().data());
