@@ -121,7 +121,7 @@ std::optional<Failure> Server::start_parts() {
 std::optional<Failure> Server::check_threads() const {
   constexpr unsigned kBesideWorkers = 24;  // README.md lists them
   constexpr std::size_t kOfDatabase = std::size_t{64} << 20;
-  const unsigned of_group = options_.is_in_group() ? 16 : 0;  // gRPC's and the replicator's
+  const unsigned of_group = options_.is_in_group() ? 20 : 0;  // gRPC's and the replicator's
   const unsigned count = of_group + kBesideWorkers +
                          2 * std::min(options_.threads, options_.max_clients);  // two transports
   if (const Status tried = try_threads(count, kOfDatabase); !tried) {
@@ -351,9 +351,13 @@ std::optional<Failure> Server::join_group() {
        .queue_bytes = options_.queue_bytes,
        .sync_interval_ms = static_cast<int>(options_.sync_interval_ms),
        .min_copies = options_.min_copies},
-      {.engine = *engine_, .store = *configurations_, .clock = clock_, .unix_ms = [] {
-         return static_cast<std::uint64_t>(unix_ns() / kNanosPerMs);
-       }});
+      {.engine = *engine_,
+       .store = *configurations_,
+       .clock = clock_,
+       .unix_ms = [] { return static_cast<std::uint64_t>(unix_ns() / kNanosPerMs); },
+       .lanes = options_.lanes ? LaneTransports{.verbs = endpoints_->transport("verbs"),
+                                                .shm = endpoints_->transport("shm")}
+                               : LaneTransports{}});
   if (!replicator) {
     return Failure{exit_code_of(replicator.error()),
                    fmt::format("cannot use the data directory {}: {}", options_.data_dir,

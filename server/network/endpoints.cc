@@ -360,6 +360,11 @@ std::vector<EndpointFacts> Endpoints::endpoints() const {
   return facts;
 }
 
+rdma::Transport* Endpoints::transport(std::string_view name) const {
+  const auto at = std::ranges::find(endpoints_, name, &Endpoint::name);
+  return at == endpoints_.end() ? nullptr : at->transport.get();
+}
+
 std::uint16_t Endpoints::port() const {
   if (endpoints_.empty() || endpoints_.front().listener == nullptr) return 0;
   return endpoints_.front().listener->port();

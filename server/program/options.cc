@@ -247,6 +247,12 @@ std::string set_min_copies(Options& options, const std::string& value) {
   return set_number<std::uint32_t>(options.min_copies, value, 1, 16);
 }
 
+std::string set_replicate_over(Options& options, const std::string& value) {
+  if (value != "auto" && value != "tcp") return "must be auto or tcp";
+  options.lanes = value == "auto";
+  return {};
+}
+
 std::string set_counter_cells(Options& options, const std::string& value) {
   return set_number<std::uint32_t>(options.counter_cells, value, 0, 1U << 26);
 }
@@ -270,6 +276,11 @@ std::vector<Setting> settings_of_data() {
       {"name", "NAME", "name of this replica in its group; with --etcd", set_name<&Options::name>},
       {"min-copies", "N",
        "refuse writes while fewer replicas of the group are in sync (default: 1)", set_min_copies},
+      {"replicate-over", "KIND",
+       "auto or tcp: how the log goes to other replicas (default auto: RDMA or shared memory, "
+       "where "
+       "both ends have it)",
+       set_replicate_over},
       {"group-secret", "FILE",
        "64 hexadecimal digits that all replicas of the group have; replicas on other hosts need it",
        set_text<&Options::group_secret>},
@@ -477,6 +488,7 @@ std::string group_problem(const Options& options) {
   if (!options.is_in_group()) {
     if (options.force_primary) return "force-primary needs etcd: give --etcd as well";
     if (options.min_copies != 1) return "min-copies needs etcd: give --etcd as well";
+    if (!options.lanes) return "replicate-over needs etcd: give --etcd as well";
     if (options.group.empty() && options.name.empty() && options.group_secret.empty()) return {};
     return "group, name and group-secret need etcd: give --etcd as well";
   }

@@ -29,6 +29,7 @@ struct Options {
   std::string name;                                     // of this replica in its group
   std::string group_secret;                             // file; empty: none
   std::uint32_t min_copies = 1;                         // in sync, for writes; with a group
+  bool lanes = true;                                    // the log goes over RDMA or shared memory
   Durability durability = Durability::kMemory;          // of writes that specify none
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // everything that clients READ
   std::vector<unsigned> cpus;                           // one per worker; empty = anywhere

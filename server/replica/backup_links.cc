@@ -1,5 +1,6 @@
 #include "server/replica/backup_links.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -13,8 +14,22 @@ namespace {
 constexpr Nanos kComesBackWithin = 30 * kNanosPerSecond;
 // Of a connection: what was sent and not taken yet. Further blocks wait in the log.
 constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;
+// A backup that has not made its lane, or whose lane did not last, is offered none for a while, and
+// each time for twice as long: it may be one that carries what is short and not what is long.
+constexpr Nanos kFirstPause = 30 * kNanosPerSecond;
+constexpr Nanos kLongestPause = 8 * 60 * kNanosPerSecond;
+constexpr Nanos kLaneLasts = 10 * 60 * kNanosPerSecond;
 
 }  // namespace
+
+BackupLinks::BackupLinks(const LinkSurroundings& around, StorageEngine& engine, Outside outside)
+    : around_(around), engine_(engine), outside_(std::move(outside)) {
+  if (around_.lanes.none()) return;
+  lanes_.emplace(around_.io, around_.lanes, lane_address(around_.me.address),
+                 [this](std::uint64_t number, std::unique_ptr<ReplicaLane> lane) {
+                   use_lane(number, std::move(lane));
+                 });
+}
 
 void BackupLinks::accept(std::unique_ptr<ReplicaConnection> connection) {
   const std::uint64_t number = next_peer_++;
@@ -39,14 +54,53 @@ void BackupLinks::drop(std::uint64_t number, const std::string& why) {
   if (at == peers_.end()) return;
   log_info(EventName("replica_left"), "the connection of {} has ended: {}",
            field("replica", at->second.name.empty() ? "another replica" : at->second.name), why);
+  note_lane_end(at->second);
   peers_.erase(at);
   silent_.forget(number);
+  if (lanes_) lanes_->forget(number);
   if (Primary* const primary = around_.membership.primary()) primary->disconnected(number);
 }
 
-void BackupLinks::drop_silent() {
+void BackupLinks::step() {
   for (const std::uint64_t number : silent_.take_overdue(now()))
     drop(number, "it has not said which replica it is");
+  if (lanes_) offer_lanes();
+}
+
+void BackupLinks::offer_lanes() {
+  std::erase_if(lane_troubles_,
+                [now = now()](const auto& each) { return each.second.until + kLaneLasts <= now; });
+  for (auto& [number, peer] : peers_) {
+    if (!peer.has_said_hello || peer.is_told_of_copy || peer.connection->has_lane()) continue;
+    if (const auto trouble = lane_troubles_.find(peer.name);
+        trouble != lane_troubles_.end() && now() < trouble->second.until)
+      continue;
+    const auto offer = lanes_->offer(number);
+    if (!offer) return;
+    LaneTrouble& trouble = lane_troubles_[peer.name];
+    trouble.next = std::clamp(2 * trouble.next, kFirstPause, kLongestPause);
+    trouble.until = now() + trouble.next;
+    peer.connection->send(encoded(*offer));
+  }
+}
+
+void BackupLinks::use_lane(std::uint64_t number, std::unique_ptr<ReplicaLane> lane) {
+  const auto at = peers_.find(number);
+  if (at == peers_.end() || at->second.connection->has_lane()) return;
+  log_info(EventName("replica_lane"), "the log goes to {} over {}",
+           field("replica", at->second.name), lane->over());
+  at->second.lane_since = now();
+  at->second.connection->use(std::move(lane), ReplicaConnection::Change::kAfterTheOtherEnd);
+}
+
+void BackupLinks::note_lane_end(const Peer& peer) {
+  const auto trouble = lane_troubles_.find(peer.name);
+  if (peer.lane_since == 0 || trouble == lane_troubles_.end()) return;
+  if (now() - peer.lane_since >= kLaneLasts) {
+    lane_troubles_.erase(trouble);
+  } else {
+    trouble->second.until = now() + trouble->second.next;
+  }
 }
 
 void BackupLinks::receive(std::uint64_t number, const std::vector<std::byte>& bytes) {
@@ -133,6 +187,7 @@ void BackupLinks::send_copy(std::uint64_t number, const CopyRequest& request) {
   const auto at = peers_.find(number);
   const std::shared_ptr<ReplicaConnection> connection = at->second.connection;
   peers_.erase(at);  // its callbacks find nothing any more
+  if (lanes_) lanes_->forget(number);
   around_.membership.primary()->disconnected(number);
   copies_->send(connection, request);
 }
@@ -150,6 +205,7 @@ bool BackupLinks::log_is_awaited() const {
 void BackupLinks::close() {
   copies_.reset();
   peers_.clear();
+  lanes_.reset();
 }
 
 }  // namespace rkv::server

@@ -1,10 +1,11 @@
 // BackupLinks: the connections that other replicas have made to this one. A primary sends its log
-// through them, and copies of its database to those that its log does not reach.
+// through them, and copies of its database to those that its log does not reach. To each backup it
+// offers a lane, by which their messages go faster.
 //
 //   BackupLinks links(around, engine, {.has_ended = ..., .happened = ..., .copied = ...});
 //   links.accept(std::move(connection));               // of the listener
 //   links.send();                                      // what the Primary has for each of them
-//   links.drop_silent();                               // in each turn
+//   links.step();                                      // in each turn
 //
 // What is received goes to the Membership's Primary, which decides what it means.
 //
@@ -17,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,7 @@
 #include "server/replica/link_surroundings.h"
 #include "server/replica/silent_peers.h"
 #include "server/replication/copy/engine_copy_sender.h"
+#include "server/replication/lane/lane_listener.h"
 
 namespace rkv::server {
 
@@ -40,8 +43,7 @@ class BackupLinks {
     // The copy for `replica` is over. Empty: it was sent. Else a sentence: why not.
     std::function<void(const std::string& replica, const std::string& problem)> copied;
   };
-  BackupLinks(const LinkSurroundings& around, StorageEngine& engine, Outside outside)
-      : around_(around), engine_(engine), outside_(std::move(outside)) {}
+  BackupLinks(const LinkSurroundings& around, StorageEngine& engine, Outside outside);
   BackupLinks(const BackupLinks&) = delete;
   BackupLinks& operator=(const BackupLinks&) = delete;
 
@@ -51,10 +53,10 @@ class BackupLinks {
   void send();
   // A backup of this number that is gone hears nothing.
   void tell(std::uint64_t number, const HandOver& message);
-  // Ends the connections of those that have not said in time which replica they are.
-  void drop_silent();
+  // Ends the connections of those that have not said in time which replica they are. Offers lanes.
+  void step();
   // Ends all connections and copies without a word. Blocks until a checkpoint, or a read of a copy,
-  // is over.
+  // is over, and for some seconds at most where lanes are made or end.
   void close();
 
   std::size_t count() const { return peers_.size(); }
@@ -74,12 +76,16 @@ class BackupLinks {
     bool has_said_hello = false;
     bool is_told_of_copy = false;
     bool awaits_room = false;  // in the connection's queue
+    Nanos lane_since = 0;      // when it got one; 0: never
   };
 
   Nanos now() const { return around_.clock.now(); }
   void receive(std::uint64_t number, const std::vector<std::byte>& bytes);
   bool greet(std::uint64_t number, Peer& peer, const Hello& hello);
   void sent(std::uint64_t number);
+  void offer_lanes();
+  void use_lane(std::uint64_t number, std::unique_ptr<ReplicaLane> lane);
+  void note_lane_end(const Peer& peer);
   void send_copy(std::uint64_t number, const CopyRequest& request);
   void drop(std::uint64_t number, const std::string& why);
 
@@ -92,6 +98,13 @@ class BackupLinks {
   std::unique_ptr<EngineCopySender> copies_;
   std::map<std::string, Nanos> copied_at_;  // by name, until it comes back
   Nanos log_kept_until_ = 0;
+  std::optional<LaneListener> lanes_;  // nothing: all goes over TCP
+  // Who is offered no lane before `until`, and for how long after the next one that fails.
+  struct LaneTrouble {
+    Nanos until = 0;
+    Nanos next = 0;
+  };
+  std::map<std::string, LaneTrouble> lane_troubles_{};  // by name
 };
 
 }  // namespace rkv::server

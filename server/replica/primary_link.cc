@@ -20,6 +20,11 @@ constexpr Nanos kCopyAgainAfter = kNanosPerSecond;
 
 }  // namespace
 
+PrimaryLink::PrimaryLink(const LinkSurroundings& around, Outside outside)
+    : around_(around), outside_(std::move(outside)) {
+  if (!around_.lanes.none()) lanes_.emplace(around_.io, around_.lanes);
+}
+
 void PrimaryLink::step(bool may_connect) {
   const Member* const primary = around_.membership.primary_member();
   Backup& backup = around_.membership.backup();
@@ -39,23 +44,24 @@ void PrimaryLink::step(bool may_connect) {
 void PrimaryLink::connect(const Member& primary) {
   is_connecting_ = true;
   connect_again_at_ = now() + kConnectAgainAfter;
-  connector_ = ReplicaConnector::connect(
-      around_.io, replica_address(primary.address), around_.secret, kConnectLimit,
-      [this, name = primary.name](ReplicaConnector::Outcome made) {
-        is_connecting_ = false;
-        if (around_.membership.primary() != nullptr) return;
-        if (!made) {
-          log_debug(EventName("primary_unreachable"), "{}", made.error());
-          return;
-        }
-        begin(std::move(*made), name);
-      });
+  connector_ =
+      ReplicaConnector::connect(around_.io, replica_address(primary.address), around_.secret,
+                                kConnectLimit, [this, primary](ReplicaConnector::Outcome made) {
+                                  is_connecting_ = false;
+                                  if (around_.membership.primary() != nullptr) return;
+                                  if (!made) {
+                                    log_debug(EventName("primary_unreachable"), "{}", made.error());
+                                    return;
+                                  }
+                                  begin(std::move(*made), primary);
+                                });
 }
 
-void PrimaryLink::begin(std::unique_ptr<ReplicaConnection> connection, const std::string& name) {
+void PrimaryLink::begin(std::unique_ptr<ReplicaConnection> connection, const Member& primary) {
   connection_ = std::move(connection);
   connected_at_ = now();
-  name_ = name;
+  name_ = primary.name;
+  host_ = host_of(primary.address);
   connection_->start({.on_message = [this](const std::vector<std::byte>& bytes) { receive(bytes); },
                       .on_end = [this](const std::string& why) { drop(why); }});
   connection_->send(encoded(around_.membership.backup().hello()));
@@ -65,6 +71,11 @@ void PrimaryLink::drop(const std::string& why) {
   if (connection_ == nullptr) return;
   log_info(EventName("primary_left"), "the connection to {} has ended: {}", field("primary", name_),
            why);
+  forget_connection();
+}
+
+void PrimaryLink::forget_connection() {
+  if (lanes_) lanes_->cancel();
   connection_.reset();
   connect_again_at_ = now() + kConnectAgainAfter;
 }
@@ -78,6 +89,7 @@ void PrimaryLink::close() {
   connector_.reset();
   copy_.reset();
   connection_.reset();
+  lanes_.reset();
 }
 
 void PrimaryLink::receive(const std::vector<std::byte>& bytes) {
@@ -91,11 +103,26 @@ void PrimaryLink::receive(const std::vector<std::byte>& bytes) {
     log_info(EventName("told"), "{} hands over to this replica", field("primary", name_));
     return outside_.received({});
   }
+  if (const LaneOffer* const offer = std::get_if<LaneOffer>(&*message)) return make_lane(*offer);
   const Entries* const entries = std::get_if<Entries>(&*message);
   if (entries == nullptr || (entries->block && !is_valid_block(*entries->block)))
     return drop("it sent what a primary does not send");
   if (!backup.receive(*entries, now())) return drop("its log does not fit");
   outside_.received(entries->wanted);
+}
+
+// Until the lane is there, and if there is none, all goes over TCP.
+void PrimaryLink::make_lane(const LaneOffer& offer) {
+  if (!lanes_) return;
+  lanes_->call(host_, offer, [this](Result<std::unique_ptr<ReplicaLane>> made) {
+    if (!made) {
+      return log_debug(EventName("no_lane"), "the log comes from {} over tcp: {}",
+                       field("primary", name_), to_string(made.error()));
+    }
+    log_info(EventName("primary_lane"), "the log comes from {} over {}", field("primary", name_),
+             (*made)->over());
+    connection_->use(std::move(*made), ReplicaConnection::Change::kNow);
+  });
 }
 
 // The database stays as it is. The copy is put in its place when this process has ended.
@@ -105,8 +132,7 @@ void PrimaryLink::receive_copy() {
   log_info(EventName("copying"),
            "the log of {} does not lead to where this replica's ends: its database is copied",
            field("primary", primary->name));
-  connection_.reset();
-  connect_again_at_ = now() + kConnectAgainAfter;
+  forget_connection();
   copy_ = std::make_unique<EngineCopyReceiver>(
       around_.io, around_.data_dir, replica_address(primary->address), around_.secret,
       CopyRequest{.replica = around_.me,

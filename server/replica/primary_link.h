@@ -13,12 +13,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/replica/link_surroundings.h"
 #include "server/replication/connection/replica_connector.h"
 #include "server/replication/copy/engine_copy_receiver.h"
+#include "server/replication/lane/lane_caller.h"
 
 namespace rkv::server {
 
@@ -33,8 +35,7 @@ class PrimaryLink {
     // Empty: a copy of the primary's database is there. Else a sentence: why not.
     std::function<void(const std::string& problem)> copied;
   };
-  PrimaryLink(const LinkSurroundings& around, Outside outside)
-      : around_(around), outside_(std::move(outside)) {}
+  PrimaryLink(const LinkSurroundings& around, Outside outside);
   PrimaryLink(const PrimaryLink&) = delete;
   PrimaryLink& operator=(const PrimaryLink&) = delete;
 
@@ -45,7 +46,7 @@ class PrimaryLink {
   void drop(const std::string& why);
   // Ends the connection and the copy. Blocks until the disk has finished a write of the copy.
   void end(const std::string& why);
-  // As end(), without a word.
+  // As end(), without a word; and blocks for some seconds at most while a lane is made or ends.
   void close();
 
   bool is_connected() const { return connection_ != nullptr; }
@@ -55,14 +56,18 @@ class PrimaryLink {
  private:
   Nanos now() const { return around_.clock.now(); }
   void connect(const Member& primary);
-  void begin(std::unique_ptr<ReplicaConnection> connection, const std::string& name);
+  void begin(std::unique_ptr<ReplicaConnection> connection, const Member& primary);
   void receive(const std::vector<std::byte>& bytes);
   void receive_copy();
+  void make_lane(const LaneOffer& offer);
+  void forget_connection();
 
   const LinkSurroundings around_;
   const Outside outside_;
   std::unique_ptr<ReplicaConnection> connection_;
-  std::string name_;  // of the primary at the other end
+  std::string name_;                 // of the primary at the other end
+  std::string host_;                 // likewise
+  std::optional<LaneCaller> lanes_;  // nothing: all goes over TCP
   std::unique_ptr<ReplicaConnector> connector_;
   bool is_connecting_ = false;
   Nanos connect_again_at_ = 0;

@@ -80,22 +80,24 @@ class Replicator::Impl {
         reporter_(options_.group, options_.name),
         name_check_(
             io_, me_, options_.secret, [this] { return listener_->port(); }, [this] { pump(); }),
-        to_primary_({io_, parts_.clock, membership_, me_, options_.data_dir, options_.secret},
-                    {.has_ended = [this] { return has_ended(); },
-                     .received =
-                         [this](const Wanted& wanted) {
-                           disk_->want(wanted);
-                           pump();
-                         },
-                     .copied = [this](const std::string& problem) { copied(problem); }}),
-        to_backups_({io_, parts_.clock, membership_, me_, options_.data_dir, options_.secret},
-                    parts_.engine,
-                    {.has_ended = [this] { return has_ended(); },
-                     .happened = [this](BackupLinks::Event event) { pump(event); },
-                     .copied =
-                         [this](const std::string&, const std::string& problem) {
-                           reporter_.copy_sent(problem.empty());
-                         }}) {}
+        to_primary_(
+            {io_, parts_.clock, membership_, me_, options_.data_dir, options_.secret, parts_.lanes},
+            {.has_ended = [this] { return has_ended(); },
+             .received =
+                 [this](const Wanted& wanted) {
+                   disk_->want(wanted);
+                   pump();
+                 },
+             .copied = [this](const std::string& problem) { copied(problem); }}),
+        to_backups_(
+            {io_, parts_.clock, membership_, me_, options_.data_dir, options_.secret, parts_.lanes},
+            parts_.engine,
+            {.has_ended = [this] { return has_ended(); },
+             .happened = [this](BackupLinks::Event event) { pump(event); },
+             .copied =
+                 [this](const std::string&, const std::string& problem) {
+                   reporter_.copy_sent(problem.empty());
+                 }}) {}
 
   Status start(std::string* problem);
   State state() const;
@@ -239,7 +241,7 @@ void Replicator::Impl::turn() {
   timer_.expires_after(kTurn);
   timer_.async_wait([this](const asio::error_code&) { turn(); });
   pump();
-  to_backups_.drop_silent();
+  to_backups_.step();
   if (reporter_.is_due(now())) report();
 }
 

@@ -40,6 +40,7 @@
 #include "server/persistence/storage_engine.h"
 #include "server/replica/group_status.h"
 #include "server/replication/connection/group_secret.h"
+#include "server/replication/lane/lane_transports.h"
 #include "server/replication/replication_times.h"
 
 namespace rkv::server {
@@ -62,6 +63,7 @@ class Replicator {
     ConfigurationStore& store;
     const Clock& clock;
     std::function<std::uint64_t()> unix_ms;  // the wall clock; any thread
+    LaneTransports lanes{};                  // must outlive stop(); none: all goes over TCP
   };
   // What is called on the replicator's thread, once the server serves.
   struct Serving {

@@ -20,6 +20,7 @@ constexpr std::size_t kEntriesBytes = 96;
 constexpr std::size_t kEntriesZeros = 8;
 constexpr std::size_t kAnswerBytes = 48;
 constexpr std::size_t kHandOverBytes = 8;
+constexpr std::size_t kLaneOfferBytes = 20;
 constexpr std::size_t kMaxNameBytes = 64;
 constexpr std::size_t kMaxAddressBytes = 300;
 
@@ -40,6 +41,8 @@ enum Kind : std::uint16_t {
   kCopyEnd = 9,
   kCopyNeeded = 10,
   kHandOver = 11,
+  kLaneOffer = 12,
+  kLaneSwitch = 13,
 };
 
 class Writer {
@@ -208,6 +211,16 @@ Result<ReplicationMessage> decode_hand_over(Reader reader) {
   return hand_over;
 }
 
+Result<ReplicationMessage> decode_lane_offer(Reader reader) {
+  LaneOffer offer;
+  for (std::byte& each : offer.token)
+    each = std::byte{reader.number<std::uint8_t>()};
+  offer.verbs_port = reader.number<std::uint16_t>();
+  offer.shm_port = reader.number<std::uint16_t>();
+  if (!reader.is_over() || (offer.verbs_port == 0 && offer.shm_port == 0)) return wrong();
+  return offer;
+}
+
 Result<ReplicationMessage> decode_copy_request(Reader reader) {
   CopyRequest request;
   request.group = reader.number<std::uint64_t>();
@@ -323,6 +336,19 @@ std::vector<std::byte> encode(const HandOver& hand_over) {
   return writer.finish();
 }
 
+std::vector<std::byte> encode(const LaneOffer& offer) {
+  RKV_CHECK(offer.verbs_port != 0 || offer.shm_port != 0, "a lane is offered at a port");
+  Writer writer(kLaneOffer, kLaneOfferBytes);
+  writer.bytes(offer.token.data(), offer.token.size());
+  writer.number(offer.verbs_port);
+  writer.number(offer.shm_port);
+  return writer.finish();
+}
+
+std::vector<std::byte> encode(const LaneSwitch&) {
+  return Writer(kLaneSwitch, 0).finish();
+}
+
 std::vector<std::byte> encode(const CopyRequest& request) {
   const auto& [name, address, epoch] = request.replica;
   RKV_CHECK(are_lengths(name.size(), address.size()),
@@ -395,6 +421,9 @@ Result<std::size_t> replication_message_bytes(Bytes head) {
         return kReplicationHeadBytes + kCopyRequestBytes + kMaxNameBytes + kMaxAddressBytes;
       case kHandOver:
         return kReplicationHeadBytes + kHandOverBytes;
+      case kLaneOffer:
+        return kReplicationHeadBytes + kLaneOfferBytes;
+      case kLaneSwitch:
       case kCopyNeeded:
       case kCopyWait:
         return kReplicationHeadBytes;
@@ -429,12 +458,16 @@ Result<ReplicationMessage> decode_replication(Bytes message) {
       return decode_entries(reader);
     case kHandOver:
       return decode_hand_over(reader);
+    case kLaneOffer:
+      return decode_lane_offer(reader);
+    case kLaneSwitch:
+      return LaneSwitch{};  // its length is that of a head
     case kCopyRequest:
       return decode_copy_request(reader);
     case kCopyNeeded:
-      return CopyNeeded{};
+      return CopyNeeded{};  // likewise
     case kCopyWait:
-      return CopyWait{};  // its length is that of a head
+      return CopyWait{};  // likewise
     case kCopyBegin:
       return decode_copy_begin(reader);
     case kCopyFile:
@@ -446,6 +479,12 @@ Result<ReplicationMessage> decode_replication(Bytes message) {
     default:
       return decode_answer(reader);
   }
+}
+
+bool is_lane_switch(Bytes message) {
+  return message.size() == kReplicationHeadBytes &&
+         load_le<std::uint16_t>(message.data() + 6) == kLaneSwitch &&
+         decode_replication(message).has_value();
 }
 
 }  // namespace rkv::server

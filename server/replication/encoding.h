@@ -10,6 +10,8 @@
 //     8, sync 8 | zero 8
 //   Answer 48: number 8 | last: term 4, zero 4, version 8 | wal 8 | sync 8 | unix_ms 8
 //   HandOver 8: term 4 | zero 4
+//   LaneOffer 20: token 16 | port for verbs 2, for shared memory 2
+//   LaneSwitch 0
 //   CopyRequest 24, then the name and the address:
 //     group 8 | epoch 8 | term 4 | length of name 2, of address 2
 //   CopyNeeded 0
@@ -38,7 +40,7 @@
 
 namespace rkv::server {
 
-inline constexpr std::uint16_t kReplicationVersion = 2;
+inline constexpr std::uint16_t kReplicationVersion = 3;
 inline constexpr std::size_t kReplicationHeadBytes = 24;
 // A block holds at least the longest entry.
 inline constexpr std::size_t kMaxBlockBytes = std::size_t{32} << 20;
@@ -47,8 +49,9 @@ inline constexpr std::size_t kMaxHelloBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxPieceBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxFileNameBytes = 64;
 
-using ReplicationMessage = std::variant<Hello, Entries, Answer, CopyNeeded, CopyRequest, CopyWait,
-                                        CopyBegin, CopyFile, CopyPiece, CopyEnd, HandOver>;
+using ReplicationMessage =
+    std::variant<Hello, Entries, Answer, LaneOffer, LaneSwitch, CopyNeeded, CopyRequest, CopyWait,
+                 CopyBegin, CopyFile, CopyPiece, CopyEnd, HandOver>;
 
 // REQUIRES: names and addresses as GroupConfiguration has them, blocks of at most kMaxBlockBytes;
 // pieces and names of files within their limits.
@@ -57,6 +60,8 @@ std::vector<std::byte> encode(const Hello& hello);
 std::vector<std::byte> encode(const Entries& entries);
 std::vector<std::byte> encode(const Answer& answer);
 std::vector<std::byte> encode(const HandOver& hand_over);
+std::vector<std::byte> encode(const LaneOffer& offer);
+std::vector<std::byte> encode(const LaneSwitch& change);
 std::vector<std::byte> encode(const CopyNeeded& needed);
 std::vector<std::byte> encode(const CopyRequest& request);
 std::vector<std::byte> encode(const CopyWait& wait);
@@ -70,5 +75,7 @@ std::vector<std::byte> encode(const CopyEnd& end);
 Result<std::size_t> replication_message_bytes(Bytes head);
 // Decodes a whole message. Errors as above.
 Result<ReplicationMessage> decode_replication(Bytes message);
+// Whether a whole message is a LaneSwitch, and not damaged.
+bool is_lane_switch(Bytes message);
 
 }  // namespace rkv::server

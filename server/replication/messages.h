@@ -4,6 +4,8 @@
 //   backup:  Hello, then an Answer to what it has received
 //   primary: Entries again and again; without a block they are a heartbeat. At last perhaps a
 //            HandOver
+//   primary: perhaps a LaneOffer. A backup that makes the lane says nothing to it
+//   either:  LaneSwitch, once there is a lane
 //
 // And over another one, where a replica's log is too old for the primary's:
 //
@@ -11,6 +13,7 @@
 //   primary: CopyWait again and again, CopyBegin, for each file CopyFile and its pieces, CopyEnd
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -70,6 +73,19 @@ struct Answer {
 struct HandOver {
   std::uint32_t term = 0;  // of the primary
 };
+
+// Who has it may make the lane, once.
+using LaneToken = std::array<std::byte, 16>;
+
+// The backup may make a lane (replica_lane.h) at one of these ports of the primary's host.
+struct LaneOffer {
+  LaneToken token{};
+  std::uint16_t verbs_port = 0;  // 0: not over this transport
+  std::uint16_t shm_port = 0;    // likewise; not both
+};
+
+// The last message of its sender over TCP: what follows comes by the lane.
+struct LaneSwitch {};
 
 // Answers a Hello: the primary's log does not lead to where the replica's ends. The replica needs a
 // copy of the database, for which it makes another connection.

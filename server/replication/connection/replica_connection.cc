@@ -3,21 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <asio/post.hpp>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
+#include <cstring>
 #include <deque>
 #include <utility>
 
 #include "common/check.h"
+#include "server/replication/connection/message_assembler.h"
 #include "server/replication/connection/replica_tls.h"
 #include "server/replication/encoding.h"
+#include "server/replication/lane/replica_lane.h"
 
 namespace rkv::server {
 
 namespace {
-constexpr std::size_t kFirstBytes = std::size_t{64} << 10;
 // Small messages are written together: in fewer packets, by fewer system calls.
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 constexpr std::size_t kBatchMessages = 64;
@@ -31,7 +32,7 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
     RKV_CHECK(!started_, "a connection is started once");
     started_ = true;
     callbacks_ = std::make_shared<const Callbacks>(std::move(callbacks));
-    if (!ended_) return read_head();
+    if (!ended_) return read();
     tell_end_later();
   }
   void hand_over(Callbacks callbacks) {
@@ -39,11 +40,41 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
     if (has_told_) return;
     callbacks_ = std::make_shared<const Callbacks>(std::move(callbacks));
   }
-  void send(SharedBytes message) {
+  void send(std::span<const SharedBytes> messages) {
     if (ended_) return;
-    queued_bytes_ += message->size();
-    queue_.push_back(std::move(message));
+    for (const SharedBytes& message : messages) {
+      queued_bytes_ += message->size();
+      queue_.push_back(message);
+    }
     write();
+  }
+  bool has_lane() const { return lane_ != nullptr; }
+  void use(std::unique_ptr<ReplicaLane> lane, Change change) {
+    RKV_CHECK(started_, "a connection is started before it gets a lane");
+    if (ended_ || lane_) return;
+    lane_ = std::move(lane);
+    // The lane is this object's, and a callback may end both.
+    const std::weak_ptr<Impl> weak = weak_from_this();
+    lane_->start({.on_bytes =
+                      [weak](Bytes bytes) {
+                        if (const auto self = weak.lock()) self->on_lane_bytes(bytes);
+                      },
+                  .on_end =
+                      [weak](const std::string& why) {
+                        const auto self = weak.lock();
+                        if (self && !self->ended_) self->on_lane_end(why);
+                      },
+                  .on_room =
+                      [weak] {
+                        const auto self = weak.lock();
+                        if (self && !self->ended_) self->on_lane_room();
+                      }});
+    if (peer_has_switched_) lane_->receive();
+    if (change == Change::kNow || peer_has_switched_) change_over();
+  }
+  void change_over() {
+    switch_ = std::make_shared<const std::vector<std::byte>>(encode(LaneSwitch{}));
+    send({&switch_, 1});
   }
   std::size_t queued_bytes() const { return queued_bytes_; }
   void close(bool silently) {
@@ -56,44 +87,63 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
   const std::string& local() const { return stream_->local; }
 
  private:
-  void read_head() {
-    asio::async_read(stream_->stream, asio::buffer(head_),
+  // ---- what comes
+
+  void read() {
+    asio::async_read(stream_->stream, asio::buffer(message_.room().data(), message_.room().size()),
                      [self = shared_from_this()](const asio::error_code& error, std::size_t read) {
-                       self->on_head(error, read);
+                       self->on_read(error, read);
                      });
   }
-  void on_head(const asio::error_code& error, std::size_t read) {
+  void on_read(const asio::error_code& error, std::size_t read) {
     if (ended_) return;
-    if (error) return fail(error, read != 0);
-    const auto length = replication_message_bytes(head_);
-    if (!length) return fail(fmt::format("{}: {}", peer(), length.error().text));
-    length_ = *length;
-    received_ = head_.size();
-    message_.assign(head_.begin(), head_.end());
-    read_body();
+    if (error) {
+      const bool within_message = read != 0 || message_.is_begun();
+      if (peer_has_switched_ && lane_) lane_->drain();  // it was sent before the end
+      if (!ended_) fail(error, within_message);
+      return;
+    }
+    arrived(message_, read);
+    if (!ended_) this->read();
   }
-  void read_body() {
-    if (received_ == length_) return deliver();
-    message_.resize(std::min(length_, std::max(kFirstBytes, received_ * 2)));
-    asio::async_read(stream_->stream, asio::buffer(message_) + received_,
-                     [self = shared_from_this()](const asio::error_code& error, std::size_t read) {
-                       if (self->ended_) return;
-                       if (error) return self->fail(error, true);
-                       self->received_ += read;
-                       self->read_body();
-                     });
+  // May end the connection.
+  void arrived(MessageAssembler& assembler, std::size_t bytes) {
+    if (const Status good = assembler.arrived(bytes); !good)
+      return fail(fmt::format("{}: {}", peer(), good.error().text));
+    if (assembler.is_whole()) deliver(assembler.take(), &assembler == &lane_message_);
   }
-  void deliver() {
+  void deliver(std::vector<std::byte> message, bool by_lane) {
+    if (is_lane_switch(message)) {
+      if (by_lane || std::exchange(peer_has_switched_, true)) return fail_of_order();
+      if (!lane_) return;  // it comes soon
+      lane_->receive();
+      if (!switch_) change_over();
+      return;
+    }
+    if (!by_lane && peer_has_switched_) return fail_of_order();
     const auto callbacks = callbacks_;  // held: it may hand the connection over
-    callbacks->on_message(std::exchange(message_, {}));
-    if (!ended_) read_head();
+    callbacks->on_message(std::move(message));
+  }
+  void on_lane_bytes(Bytes bytes) {
+    while (!bytes.empty() && !ended_) {
+      const MutableBytes room = lane_message_.room();
+      const std::size_t part = std::min(room.size(), bytes.size());
+      std::memcpy(room.data(), bytes.data(), part);
+      bytes = bytes.subspan(part);
+      arrived(lane_message_, part);
+    }
   }
 
+  // ---- what goes
+
   void write() {
+    if (is_lane_next_) return write_by_lane();
     if (!in_flight_.empty() || queue_.empty()) return;
     std::size_t bytes = 0;
     std::vector<asio::const_buffer> buffers;
-    while (!queue_.empty() && bytes < kBatchBytes && in_flight_.size() < kBatchMessages) {
+    while (!queue_.empty() && bytes < kBatchBytes && in_flight_.size() < kBatchMessages &&
+           !is_lane_next_) {
+      is_lane_next_ = queue_.front() == switch_;
       bytes += queue_.front()->size();
       buffers.emplace_back(asio::buffer(*queue_.front()));
       in_flight_.push_back(std::move(queue_.front()));
@@ -107,10 +157,37 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
           if (error) return self->fail(error, false);
           self->queued_bytes_ -= bytes;
           self->write();
-          const auto callbacks = self->callbacks_;
-          if (callbacks && callbacks->on_sent) callbacks->on_sent();
+          self->tell_sent();
         });
+    // It waits at the other end for the batch.
+    if (is_lane_next_) write_by_lane();
   }
+  void write_by_lane() {
+    while (!queue_.empty()) {
+      const SharedBytes& message = queue_.front();
+      sent_of_first_ += lane_->send(Bytes(*message).subspan(sent_of_first_));
+      if (sent_of_first_ < message->size()) break;
+      queued_bytes_ -= message->size();
+      sent_of_first_ = 0;
+      queue_.pop_front();
+    }
+    lane_->flush();
+  }
+  void on_lane_end(const std::string& why) {
+    if (switch_ || peer_has_switched_) return fail(fmt::format("{}: {}", peer(), why));
+    lane_.reset();
+  }
+  void on_lane_room() {
+    const std::size_t before = queued_bytes_;
+    if (is_lane_next_) write_by_lane();
+    if (queued_bytes_ < before) tell_sent();
+  }
+  void tell_sent() {
+    const auto callbacks = callbacks_;
+    if (callbacks && callbacks->on_sent) callbacks->on_sent();
+  }
+
+  // ---- the end
 
   void fail(const asio::error_code& error, bool within_message) {
     const bool is_over = error == asio::error::eof || error == asio::ssl::error::stream_truncated;
@@ -118,6 +195,7 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
     fail(fmt::format("the connection to {} ended{}: {}", peer(),
                      within_message ? " in the middle of a message" : "", error.message()));
   }
+  void fail_of_order() { fail(fmt::format("{} sent what does not follow", peer())); }
   void fail(std::string why) {
     end();
     tell_end(std::move(why));
@@ -127,6 +205,7 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
     ended_ = true;
     queue_.clear();
     queued_bytes_ = 0;
+    lane_.reset();
     stream_->close();
   }
   void tell_end_later() {
@@ -148,10 +227,14 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
   bool ended_ = false;
   bool silent_ = false;  // no callback any more
 
-  std::array<std::byte, kReplicationHeadBytes> head_{};
-  std::vector<std::byte> message_;
-  std::size_t length_ = 0;    // of the message
-  std::size_t received_ = 0;  // of it
+  MessageAssembler message_;
+  bool peer_has_switched_ = false;  // what comes, comes by the lane
+
+  std::unique_ptr<ReplicaLane> lane_;
+  MessageAssembler lane_message_;
+  SharedBytes switch_;             // the last message that goes over TCP
+  bool is_lane_next_ = false;      // what is queued goes by the lane
+  std::size_t sent_of_first_ = 0;  // by the lane, of the first that is queued
 
   std::deque<SharedBytes> queue_;
   std::vector<SharedBytes> in_flight_;
@@ -174,12 +257,19 @@ void ReplicaConnection::hand_over(Callbacks callbacks) {
 }
 
 void ReplicaConnection::send(SharedBytes message) {
-  impl_->send(std::move(message));
+  impl_->send({&message, 1});
 }
 
 void ReplicaConnection::send(std::span<const SharedBytes> messages) {
-  for (const SharedBytes& message : messages)
-    impl_->send(message);
+  impl_->send(messages);
+}
+
+void ReplicaConnection::use(std::unique_ptr<ReplicaLane> lane, Change change) {
+  impl_->use(std::move(lane), change);
+}
+
+bool ReplicaConnection::has_lane() const {
+  return impl_->has_lane();
 }
 
 std::size_t ReplicaConnection::queued_bytes() const {

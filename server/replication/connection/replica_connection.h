@@ -1,4 +1,5 @@
-// ReplicaConnection: whole messages (encoding.h) to another replica and from it, over TCP and TLS.
+// ReplicaConnection: whole messages (encoding.h) to another replica and from it: over TCP and TLS,
+// and once there is a lane (lane/README.md), by that.
 //
 //   connection->start({.on_message = ..., .on_end = ...});
 //   connection->send(std::make_shared<const std::vector<std::byte>>(encode(hello)));
@@ -9,6 +10,9 @@
 //      within a call of this class, nor once the destructor has begun.
 //  REPCON-3  A peer's bytes are bounded before memory is allocated for them. The memory of a
 //      message that has not arrived whole is at most twice what has arrived of it, and 64 KiB.
+//  REPCON-4  What goes by the lane is delivered behind all that went over TCP before: the other end
+//      takes nothing from the lane before it has read a LaneSwitch, and nothing but the end from
+//      TCP after it.
 //
 // A message is as long as encoding.h allows, so the next one waits for one message at most.
 //
@@ -16,6 +20,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -25,6 +30,8 @@
 namespace rkv::server {
 
 struct EncryptedStream;
+
+class ReplicaLane;
 
 class ReplicaConnection {
  public:
@@ -52,7 +59,14 @@ class ReplicaConnection {
   // Queues a message, without a copy. After the end it does nothing.
   void send(SharedBytes message);
   void send(std::span<const SharedBytes> messages);
-  // Of messages that the kernel has not taken whole.
+  // Who changes to a lane first. The end that called knows that there is one, the other does not.
+  enum class Change : std::uint8_t { kNow, kAfterTheOtherEnd };
+  // Sends what is not on its way yet by this lane, and what comes later, once it has changed. From
+  // the first change of an end on, the end of the lane is that of the connection; before, the lane
+  // is forgotten. After the end, and with a lane, it does nothing. REQUIRES: started.
+  void use(std::unique_ptr<ReplicaLane> lane, Change change);
+  bool has_lane() const;
+  // Of messages that the kernel or the lane has not taken whole.
   std::size_t queued_bytes() const;
   // Ends the connection at once: what is queued is lost. on_end is called later.
   void close();

@@ -349,10 +349,17 @@ TEST(Options, OptionsOfAGroupNeedOne) {
   };
   EXPECT_EQ(parse(group).options.min_copies, 1U);
   EXPECT_EQ(parse(with({"--min-copies", "2"})).options.min_copies, 2U);
+  EXPECT_TRUE(parse(group).options.lanes);
+  EXPECT_TRUE(parse(with({"--replicate-over", "auto"})).options.lanes);
+  EXPECT_FALSE(parse(with({"--replicate-over", "tcp"})).options.lanes);
   EXPECT_FALSE(parse(group).options.force_primary);
   EXPECT_TRUE(parse(with({"--force-primary"})).options.force_primary);
   expect_sentences({
       {{"--min-copies", "2"}, {}, "min-copies needs etcd: give --etcd as well"},
+      {{"--replicate-over", "tcp"}, {}, "replicate-over needs etcd: give --etcd as well"},
+      {with({"--replicate-over", "rdma"}),
+       {},
+       "--replicate-over must be auto or tcp, not \"rdma\""},
       {{"--force-primary"}, {}, "force-primary needs etcd: give --etcd as well"},
       {with({"--force-primary", "--verify"}),
        {},

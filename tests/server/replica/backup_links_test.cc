@@ -87,11 +87,11 @@ TEST_F(LinksToBackups, WhoSaysNothingIsDropped) {
   ASSERT_NO_FATAL_FAILURE(lead());
   ASSERT_NO_FATAL_FAILURE(connect());
   clock_.advance(SilentPeers::kLimit + 1);
-  links_->drop_silent();
+  links_->step();
   EXPECT_NO_FATAL_FAILURE(expect_dropped());
   ASSERT_NO_FATAL_FAILURE(connect_and_greet());
   clock_.advance(SilentPeers::kLimit + 1);
-  links_->drop_silent();
+  links_->step();
   EXPECT_EQ(links_->count(), 1U);
 }
 

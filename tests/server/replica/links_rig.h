@@ -16,10 +16,10 @@ inline constexpr std::uint64_t kLinksGroup = 7;
 class LinksRig : public Connections {
  protected:
   // This replica's name tells what it is: "a" is the primary of the first configuration.
-  explicit LinksRig(const std::string& name)
+  explicit LinksRig(const std::string& name, const LaneTransports& lanes = {})
       : me_{.name = name, .address = "127.0.0.1:1", .epoch = name == "a" ? 1U : 2U},
         membership_(log_, me_, 0, kLinksGroup, {}),
-        around_{io_, clock_, membership_, me_, directory_.path(), secret_} {}
+        around_{io_, clock_, membership_, me_, directory_.path(), secret_, lanes} {}
 
   // The replica whose port for replicas is the listener's.
   Replica listening(const std::string& name, std::uint64_t epoch) const {

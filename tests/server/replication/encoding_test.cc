@@ -79,6 +79,36 @@ TEST(ReplicationEncoding, AHandOverComesBack) {
   EXPECT_FALSE(decode_replication(encode(HandOver{.term = 0})));
 }
 
+LaneOffer an_offer() {
+  LaneOffer offer{.token = {}, .verbs_port = 7000, .shm_port = 7001};
+  for (std::size_t i = 0; i < offer.token.size(); ++i)
+    offer.token[i] = static_cast<std::byte>(i + 1);
+  return offer;
+}
+
+TEST(ReplicationEncoding, MessagesOfALaneComeBack) {
+  LaneOffer sent = an_offer();
+  for (const auto& [verbs, shm] : {std::pair{7000, 7001}, std::pair{7000, 0}, std::pair{0, 7001}}) {
+    sent.verbs_port = static_cast<std::uint16_t>(verbs);
+    sent.shm_port = static_cast<std::uint16_t>(shm);
+    const LaneOffer offer = there_and_back(sent);
+    EXPECT_EQ(offer.token, sent.token);
+    EXPECT_EQ(offer.verbs_port, sent.verbs_port);
+    EXPECT_EQ(offer.shm_port, sent.shm_port);
+  }
+  there_and_back(LaneSwitch{});
+}
+
+TEST(ReplicationEncoding, ALaneSwitchIsKnown) {
+  std::vector<std::byte> message = encode(LaneSwitch{});
+  EXPECT_TRUE(is_lane_switch(message));
+  EXPECT_FALSE(is_lane_switch(encode(CopyWait{})));
+  EXPECT_FALSE(is_lane_switch(encode(an_offer())));
+  message[17] ^= std::byte{1};
+  EXPECT_FALSE(is_lane_switch(message));
+  EXPECT_FALSE(is_lane_switch({}));
+}
+
 CopyRequest a_request() {
   return {.replica = {.name = "n1", .address = "h:7471", .epoch = 9}, .group = 7, .term = 4};
 }
@@ -112,8 +142,9 @@ TEST(ReplicationEncoding, MessagesOfACopyComeBack) {
 TEST(ReplicationEncoding, ADamagedMessageIsRefused) {
   for (std::vector<std::byte> message :
        {encode(a_hello()), encode(some_entries()), encode(Answer{.number = 1, .last = {}}),
-        encode(a_request()), encode(HandOver{.term = 4}), encode(CopyWait{}),
-        encode(CopyBegin{.files = 1, .bytes = 1}), encode(CopyFile{.name = "CURRENT", .bytes = 1}),
+        encode(a_request()), encode(HandOver{.term = 4}), encode(an_offer()), encode(LaneSwitch{}),
+        encode(CopyWait{}), encode(CopyBegin{.files = 1, .bytes = 1}),
+        encode(CopyFile{.name = "CURRENT", .bytes = 1}),
         encode(CopyPiece{.bytes = std::vector<std::byte>(20)}),
         encode(CopyEnd{.files = 1, .bytes = 1, .digest = 1})}) {
     for (std::size_t bit = 0; bit < message.size() * 8; ++bit) {

@@ -1,0 +1,26 @@
+// What a replica says when it asks for a lane: the token that it was given over the connection that
+// proved who it is. Nobody else has it, and it is good once.
+//
+//   private data 24: "RKVL" | version 2 | zero 2 | token 16; the accept's: the first 8 of these
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+
+#include "common/bytes.h"
+#include "server/replication/messages.h"
+
+namespace rkv::server {
+
+// Random, by the kernel. Blocks for as long as that takes.
+LaneToken draw_lane_token();
+std::array<std::byte, 24> lane_request(const LaneToken& token);
+// Nothing: not such a request, or of another version. Bytes behind it are ignored: transports pad.
+std::optional<LaneToken> token_of(Bytes request);
+std::array<std::byte, 8> lane_accept();
+bool is_lane_accept(Bytes accept);
+
+}  // namespace rkv::server
