@@ -180,9 +180,9 @@ TEST_F(BadLink, Duplicates) {
   judge_crowd();
 }
 
-// The crowd's clients have few packets under way at a time, so a client with many joins them. The adapter
-// counts a request that comes too early, and drops all behind it until the gap is filled. So one
-// in a hundred of all packets is counted.
+// The crowd's clients have few packets under way at a time, so a client with many joins them. The
+// adapter counts a request that comes too early, and drops all behind it until the gap is filled.
+// So one in a hundred of all packets is counted.
 TEST_F(BadLink, Reorders) {
   BulkClient bulk(server_->address(), name_ + "-");
   const std::uint64_t before = counted("out_of_seq_request");
