@@ -90,6 +90,13 @@ class Writer {
 TEST(Group, TheFirstReplicaFoundsItAndOthersJoin) {
   ReplicaGroup group(3);
   group.start_all();
+  // A second backup's lane does not wait for the first one's.
+  const std::string over = test_transport() == Transport::kVerbs ? "verbs" : "shm";
+  for (const char* const backup : {"n1", "n2"}) {
+    EXPECT_TRUE(
+        group.process(0).wait_for_output(fmt::format("the log goes to {} over {}", backup, over)))
+        << group.logs();
+  }
   Client client = group.client();
   ASSERT_TRUE(client.put("greeting", "hello"));
   EXPECT_EQ(client.get("greeting")->value, "hello");
@@ -429,6 +436,22 @@ TEST(Group, APrimaryThatStandsStillIsReplacedAndComesBackAsABackup) {
   group.kill(primary);
   Client last = *group.connect(group.wait_for_primary(primary));
   EXPECT_EQ(last.get("who")->value, "the second, with all");
+}
+
+TEST(Group, OverTcpAloneItReplacesAsWell) {
+  ReplicaGroup group(3, {"--replicate-over", "tcp"});
+  group.start_all();
+  {
+    Client client = group.client();
+    ASSERT_TRUE(client.put_with("kept", "x", {.durability = Durability::kSync}));
+    const std::string large(1 << 20, 'l');
+    ASSERT_TRUE(client.put("large", large));
+  }
+  group.kill(0);
+  Client client = *group.connect(group.wait_for_primary(0));
+  EXPECT_EQ(client.get("kept")->value, "x");
+  EXPECT_EQ(client.get("large")->value.size(), std::size_t{1} << 20);
+  EXPECT_EQ(group.logs().find("the log goes to"), std::string::npos);
 }
 
 TEST(Group, WithoutEtcdItGoesOnAndWithItReplacesAgain) {
