@@ -25,7 +25,7 @@ constexpr Nanos kLaneLasts = 10 * 60 * kNanosPerSecond;
 BackupLinks::BackupLinks(const LinkSurroundings& around, StorageEngine& engine, Outside outside)
     : around_(around), engine_(engine), outside_(std::move(outside)) {
   if (around_.lanes.none()) return;
-  lanes_.emplace(around_.io, around_.lanes, lane_address(around_.me.address),
+  lanes_.emplace(around_.io, around_.lanes, host_of(around_.me.address),
                  [this](std::uint64_t number, std::unique_ptr<ReplicaLane> lane) {
                    use_lane(number, std::move(lane));
                  });
@@ -72,6 +72,7 @@ void BackupLinks::offer_lanes() {
                 [now = now()](const auto& each) { return each.second.until + kLaneLasts <= now; });
   for (auto& [number, peer] : peers_) {
     if (!peer.has_said_hello || peer.is_told_of_copy || peer.connection->has_lane()) continue;
+    peer.lane_since = 0;  // it has ended before it was used
     if (const auto trouble = lane_troubles_.find(peer.name);
         trouble != lane_troubles_.end() && now() < trouble->second.until)
       continue;

@@ -76,7 +76,7 @@ class BackupLinks {
     bool has_said_hello = false;
     bool is_told_of_copy = false;
     bool awaits_room = false;  // in the connection's queue
-    Nanos lane_since = 0;      // when it got one; 0: never
+    Nanos lane_since = 0;      // when it got one; 0: it has none
   };
 
   Nanos now() const { return around_.clock.now(); }

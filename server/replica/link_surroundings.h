@@ -10,7 +10,6 @@
 #include "server/replication/connection/group_secret.h"
 #include "server/replication/connection/replica_connection.h"
 #include "server/replication/encoding.h"
-#include "server/replication/lane/lane_listener.h"
 #include "server/replication/lane/lane_transports.h"
 #include "server/replication/membership.h"
 
@@ -31,8 +30,6 @@ struct LinkSurroundings {
 std::string replica_address(const std::string& clients);
 // The host of that address.
 std::string host_of(const std::string& clients);
-// Where lanes are made. Shared memory's ports are not TCP's, so the same is free there.
-LaneListener::Address lane_address(const std::string& clients);
 
 template <class Message>
 ReplicaConnection::SharedBytes encoded(const Message& message) {

@@ -51,6 +51,16 @@ KeptListener::KeptListener(std::shared_ptr<Parts> parts, std::unique_ptr<Listene
       listener_(std::move(first)) {}
 
 KeptListener::~KeptListener() {
+  std::unique_ptr<Listener> ended;
+  std::unique_ptr<Listener> unused;
+  {
+    const MutexLock lock(mutex_);
+    ended = std::move(listener_);
+    unused = std::move(prepared_);
+    ending_ = true;  // the device must not end before them
+  }
+  ended.reset();
+  unused.reset();
   parts_->remove(*this);
 }
 

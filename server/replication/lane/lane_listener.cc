@@ -31,14 +31,14 @@ constexpr std::chrono::seconds kListenAgainAfter{1};
 
 class LaneListener::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(asio::io_context& io, const LaneTransports& transports, const Address& address, Given given)
+  Impl(asio::io_context& io, const LaneTransports& transports, const std::string& host, Given given)
       : io_(io), given_(std::move(given)) {
     for (rdma::Transport* const transport : {transports.verbs, transports.shm}) {
       if (transport == nullptr) continue;
       Network& network = networks_.emplace_back();
       network.transport = transport;
       network.is_shm = transport == transports.shm;
-      network.address = fmt::format("{}:{}", address.host, network.is_shm ? address.shm_port : 0);
+      network.address = host + ":0";
     }
   }
 
@@ -46,6 +46,8 @@ class LaneListener::Impl : public std::enable_shared_from_this<Impl> {
     for (Network& network : networks_)
       start(network);
     forget(peer);
+    if (!std::ranges::all_of(networks_, [](const Network& each) { return each.has_tried.load(); }))
+      return std::nullopt;
     LaneOffer offer;
     for (const Network& network : networks_)
       (network.is_shm ? offer.shm_port : offer.verbs_port) = network.port;
@@ -85,6 +87,7 @@ class LaneListener::Impl : public std::enable_shared_from_this<Impl> {
     rdma::Transport* transport = nullptr;
     bool is_shm = false;
     std::string address{};
+    std::atomic<bool> has_tried{false};  // to listen, or cannot try
     std::atomic<std::uint16_t> port{0};  // 0: nobody listens
     rdma::Listener* listener = nullptr;  // guarded by mutex_: to be woken
     std::thread thread;
@@ -97,6 +100,7 @@ class LaneListener::Impl : public std::enable_shared_from_this<Impl> {
     } catch (const std::system_error& error) {
       log_debug(EventName("no_lanes"), "no lanes for replicas over {}: {}",
                 network.transport->describe(), error.what());
+      network.has_tried = true;
     }
   }
   void run(Network& network) {
@@ -107,6 +111,7 @@ class LaneListener::Impl : public std::enable_shared_from_this<Impl> {
       } else {
         log_debug(EventName("no_lanes"), "no lanes for replicas over {}: {}",
                   network.transport->describe(), to_string(listener.error()));
+        network.has_tried = true;
       }
       const MutexLock lock(mutex_);
       if (!stopping_) stopped_.wait_for(mutex_, kListenAgainAfter);
@@ -117,6 +122,7 @@ class LaneListener::Impl : public std::enable_shared_from_this<Impl> {
     if (!show(network, &listener)) return;
     for (;;) {
       network.port = listener.port();  // the next device's may be another
+      network.has_tried = true;
       auto incoming = listener.next(Deadline::after_ms(clock_, kLookMs));
       if (!incoming || is_stopping()) break;
       if (*incoming != nullptr) answer(network, **incoming);
@@ -189,8 +195,8 @@ class LaneListener::Impl : public std::enable_shared_from_this<Impl> {
 };
 
 LaneListener::LaneListener(asio::io_context& io, const LaneTransports& transports,
-                           const Address& address, Given given)
-    : impl_(std::make_shared<Impl>(io, transports, address, std::move(given))) {}
+                           const std::string& host, Given given)
+    : impl_(std::make_shared<Impl>(io, transports, host, std::move(given))) {}
 
 LaneListener::~LaneListener() {
   impl_->close();

@@ -139,9 +139,10 @@ class ReplicaLane::Impl : public std::enable_shared_from_this<Impl> {
     if (ended_) return;
     wake();
     for (int polls = 0; polls < kPollsAtOnce; ++polls) {
-      if (has_failed_) return fail("it takes nothing more");
       const std::size_t found = poll();
       if (ended_) return;
+      // What had arrived before has been delivered.
+      if (has_failed_ && found == 0) return fail("it takes nothing more");
       return_credits();
       if (found != 0 || parts_.queue->is_ready()) continue;
       if (const auto descriptor = parts_.queue->begin_sleep()) return watch(*descriptor);

@@ -188,9 +188,7 @@ class LaneOfABackup : private WithLaneTransports, public LinksRig {
                      .copied = [](const auto&) {}}};
   std::unique_ptr<ReplicaLane> given_;
   LaneListener lanes_{
-      io_,
-      LaneTransportPair::as_lanes(*transports_.primary),
-      {.host = lanes_host()},
+      io_, LaneTransportPair::as_lanes(*transports_.primary), lanes_host(),
       [this](std::uint64_t, std::unique_ptr<ReplicaLane> lane) { given_ = std::move(lane); }};
 };
 

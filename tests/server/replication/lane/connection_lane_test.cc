@@ -45,9 +45,7 @@ class ConnectionWithLane : public Connections {
 
   const LaneTransportPair transports_;
   std::vector<std::unique_ptr<ReplicaLane>> given_;
-  LaneListener lanes_{io_,
-                      LaneTransportPair::as_lanes(*transports_.primary),
-                      {.host = lanes_host()},
+  LaneListener lanes_{io_, LaneTransportPair::as_lanes(*transports_.primary), lanes_host(),
                       [this](std::uint64_t, std::unique_ptr<ReplicaLane> lane) {
                         given_.push_back(std::move(lane));
                       }};

@@ -123,8 +123,7 @@ class LaneRig : public ::testing::Test {
   asio::io_context io_;
   std::vector<std::pair<std::uint64_t, std::unique_ptr<ReplicaLane>>> given_;
   std::optional<LaneListener> listener_{
-      std::in_place, io_, LaneTransportPair::as_lanes(*transports_.primary),
-      LaneListener::Address{.host = lanes_host()},
+      std::in_place, io_, LaneTransportPair::as_lanes(*transports_.primary), lanes_host(),
       [this](std::uint64_t peer, std::unique_ptr<ReplicaLane> lane) {
         given_.emplace_back(peer, std::move(lane));
       }};
