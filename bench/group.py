@@ -25,6 +25,7 @@ FLAGS = {"--puts": (5_000, "of each kind, a repetition; a tenth of them at sync"
          "--records": (200_000, "of 100 bytes, that a backup misses while it is away"),
          "--fail-overs": (50, "times that the primary is killed"),
          "--anywhere": (0, "1: not on a disk either, where the figures mean nothing"),
+         "--replicate-over": ("auto", "of the group's servers: auto or tcp"),
          "--scratch": ("", "directory for the data; default: beside the programs"),
          "--quick": (False, "a tenth of everything, once, and 5 fail-overs")}
 CONNECTED, COPY, IN_SYNC = (re.compile(rf"^(\S+ \S+) info: .*{words}$", re.M) for words in (
@@ -120,7 +121,8 @@ class Group:
 
     def start(self, number, wait=False):
         extra = ["--etcd", self.endpoint, "--group", self.name, "--name", f"n{number}",
-                 "--data-dir", self.data[number]]
+                 "--data-dir", self.data[number],
+                 "--replicate-over", self.options.replicate_over]
         self.servers[number] = self.stack.enter_context(kvserver(
             self.options, self.memory, extra, self.addresses[number], wait))
 
