@@ -277,8 +277,7 @@ std::vector<Setting> settings_of_data() {
       {"min-copies", "N",
        "refuse writes while fewer replicas of the group are in sync (default: 1)", set_min_copies},
       {"replicate-over", "KIND",
-       "auto or tcp: how the log goes to other replicas (default auto: RDMA or shared memory, "
-       "where "
+       "auto or tcp: how the log goes to other replicas (default auto: RDMA or shared memory, if "
        "both ends have it)",
        set_replicate_over},
       {"group-secret", "FILE",

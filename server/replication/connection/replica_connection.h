@@ -30,7 +30,6 @@
 namespace rkv::server {
 
 struct EncryptedStream;
-
 class ReplicaLane;
 
 class ReplicaConnection {

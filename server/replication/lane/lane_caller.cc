@@ -108,7 +108,8 @@ class LaneCaller::Impl : public std::enable_shared_from_this<Impl> {
                                            fmt::format("{}:{}", call.host, port),
                                            lane_request(call.offer.token), deadline, &rejection));
     if (!is_lane_accept(parts.connection->private_data()))
-      return fail(Code::kVersionMismatch, "who answers there is no replica of this version");
+      return fail(Code::kVersionMismatch,
+                  "the program that answers there is not a replica of this version");
     return parts;
   }
 

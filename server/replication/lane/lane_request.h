@@ -1,5 +1,5 @@
 // What a replica says when it asks for a lane: the token that it was given over the connection that
-// proved who it is. Nobody else has it, and it is good once.
+// proved who it is. It is good once.
 //
 //   private data 24: "RKVL" | version 2 | zero 2 | token 16; the accept's: the first 8 of these
 //

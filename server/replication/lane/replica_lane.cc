@@ -169,7 +169,7 @@ class ReplicaLane::Impl : public std::enable_shared_from_this<Impl> {
     if (std::exchange(asleep_, false)) parts_.queue->end_sleep();
   }
   void stop_watching() {
-    if (parts_.queue) wake();
+    wake();
     if (descriptor_.is_open()) (void)descriptor_.release();
   }
   // How many completions there were. A callback may close the lane.
@@ -241,9 +241,9 @@ class ReplicaLane::Impl : public std::enable_shared_from_this<Impl> {
 
   void end() {
     if (std::exchange(ended_, true)) return;
-    if (parts_.connection) parts_.connection->abort();
+    parts_.connection->abort();
   }
-  // Not from within a call of the user: by turn() alone.
+  // Not from within a call of the user but drain().
   void fail(const std::string& why) {
     end();
     if (std::exchange(silent_, true)) return;

@@ -131,6 +131,7 @@ class LyingBackup : public LaneRig {
     parts_.connection = std::move(*connection);
     ASSERT_TRUE(run_until([&] { return !given_.empty(); }));
     primary_.emplace(std::move(given_.front().second));
+    given_.clear();
     primary_->start();
     primary_->lane->receive();
   }
@@ -187,6 +188,11 @@ TEST_F(LyingBackup, MoreFramesThanCreditsHarmNobody) {
   io_.restart();
   io_.run_for(std::chrono::milliseconds(20));
   EXPECT_TRUE(primary_->got.empty());
+  // Another backup's lane works as before.
+  ASSERT_NO_FATAL_FAILURE(make_lane(2));
+  start();
+  backup_->send(random_bytes(100'000, 10));
+  ASSERT_TRUE(run_until([&] { return primary_->got.size() == 100'000; }));
 }
 
 // ---- who gets a lane
