@@ -40,6 +40,8 @@ def measure(options, figures):
     for step in steps:
         if step not in known:
             raise Misuse(f"--steps are some of {', '.join(known)}, not {step}")
+    if options.replicate_over not in ("auto", "tcp"):
+        raise Misuse(f"--replicate-over is auto or tcp, not {options.replicate_over}")
     if options.quick:
         options.repetitions, options.fail_overs = 1, min(options.fail_overs, 5)
         for size in ("puts", "gets", "keys", "records"):
