@@ -1,6 +1,5 @@
 #include "server/replica/backup_links.h"
 
-#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -14,11 +13,6 @@ namespace {
 constexpr Nanos kComesBackWithin = 30 * kNanosPerSecond;
 // Of a connection: what was sent and not taken yet. Further blocks wait in the log.
 constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;
-// A backup that has not made its lane, or whose lane did not last, is offered none for a while, and
-// each time for twice as long: it may be one that carries what is short and not what is long.
-constexpr Nanos kFirstPause = 30 * kNanosPerSecond;
-constexpr Nanos kLongestPause = 8 * 60 * kNanosPerSecond;
-constexpr Nanos kLaneLasts = 10 * 60 * kNanosPerSecond;
 
 }  // namespace
 
@@ -54,7 +48,7 @@ void BackupLinks::drop(std::uint64_t number, const std::string& why) {
   if (at == peers_.end()) return;
   log_info(EventName("replica_left"), "the connection of {} has ended: {}",
            field("replica", at->second.name.empty() ? "another replica" : at->second.name), why);
-  note_lane_end(at->second);
+  if (at->second.lane_since != 0) lane_pauses_.ended(at->second.name, at->second.lane_since, now());
   peers_.erase(at);
   silent_.forget(number);
   if (lanes_) lanes_->forget(number);
@@ -68,19 +62,14 @@ void BackupLinks::step() {
 }
 
 void BackupLinks::offer_lanes() {
-  std::erase_if(lane_troubles_,
-                [now = now()](const auto& each) { return each.second.until + kLaneLasts <= now; });
+  lane_pauses_.prune(now());
   for (auto& [number, peer] : peers_) {
     if (!peer.has_said_hello || peer.is_told_of_copy || peer.connection->has_lane()) continue;
     peer.lane_since = 0;  // it has ended before it was used
-    if (const auto trouble = lane_troubles_.find(peer.name);
-        trouble != lane_troubles_.end() && now() < trouble->second.until)
-      continue;
+    if (!lane_pauses_.are_over(peer.name, now())) continue;
     const auto offer = lanes_->offer(number);
     if (!offer) return;
-    LaneTrouble& trouble = lane_troubles_[peer.name];
-    trouble.next = std::clamp(2 * trouble.next, kFirstPause, kLongestPause);
-    trouble.until = now() + trouble.next;
+    lane_pauses_.offered(peer.name, now());
     peer.connection->send(encoded(*offer));
   }
 }
@@ -92,16 +81,6 @@ void BackupLinks::use_lane(std::uint64_t number, std::unique_ptr<ReplicaLane> la
            field("replica", at->second.name), lane->over());
   at->second.lane_since = now();
   at->second.connection->use(std::move(lane), ReplicaConnection::Change::kAfterTheOtherEnd);
-}
-
-void BackupLinks::note_lane_end(const Peer& peer) {
-  const auto trouble = lane_troubles_.find(peer.name);
-  if (peer.lane_since == 0 || trouble == lane_troubles_.end()) return;
-  if (now() - peer.lane_since >= kLaneLasts) {
-    lane_troubles_.erase(trouble);
-  } else {
-    trouble->second.until = now() + trouble->second.next;
-  }
 }
 
 void BackupLinks::receive(std::uint64_t number, const std::vector<std::byte>& bytes) {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "server/persistence/storage_engine.h"
+#include "server/replica/lane_pauses.h"
 #include "server/replica/link_surroundings.h"
 #include "server/replica/silent_peers.h"
 #include "server/replication/copy/engine_copy_sender.h"
@@ -85,7 +86,6 @@ class BackupLinks {
   void sent(std::uint64_t number);
   void offer_lanes();
   void use_lane(std::uint64_t number, std::unique_ptr<ReplicaLane> lane);
-  void note_lane_end(const Peer& peer);
   void send_copy(std::uint64_t number, const CopyRequest& request);
   void drop(std::uint64_t number, const std::string& why);
 
@@ -99,12 +99,7 @@ class BackupLinks {
   std::map<std::string, Nanos> copied_at_;  // by name, until it comes back
   Nanos log_kept_until_ = 0;
   std::optional<LaneListener> lanes_;  // nothing: all goes over TCP
-  // Who is offered no lane before `until`, and for how long after the next one that fails.
-  struct LaneTrouble {
-    Nanos until = 0;
-    Nanos next = 0;
-  };
-  std::map<std::string, LaneTrouble> lane_troubles_{};  // by name
+  LanePauses lane_pauses_;
 };
 
 }  // namespace rkv::server
