@@ -238,7 +238,7 @@ class Benchmarks(unittest.TestCase):
 
     def test_kvbench_follows_a_group(self):
         """Also to the next primary: what was under way may fail, the rest does not."""
-        options = options_of(scratch=None, anywhere=1, keys=200)
+        options = options_of(scratch=None, anywhere=1, keys=200, replicate_over="auto")
         group.find_disk(options)
         with group.etcd(options) as endpoint, group.Group(options, endpoint, 3) as replicas:
             load = ["-load", "-P", os.path.join(group.WORKLOADS, "workloada")]

@@ -123,7 +123,12 @@ void EtcdServers::kill(std::size_t number) {
 }
 
 void EtcdServers::pause(std::size_t number) {
-  ::kill(servers_[number].process, SIGSTOP);
+  const pid_t process = servers_[number].process;
+  ::kill(process, SIGSTOP);
+  // kill() returns before the threads stop: one that waits for a disk stops after that.
+  int status = 0;
+  RKV_CHECK(::waitpid(process, &status, WUNTRACED) == process && WIFSTOPPED(status),
+            "etcd ended instead of being paused");
 }
 
 void EtcdServers::resume(std::size_t number) {

@@ -26,7 +26,7 @@ class EtcdServers {
   // Waits until the server answers as one of a majority. Aborts if it does not within a minute.
   void wait_for(std::size_t number) const;
   void kill(std::size_t number);    // and waits for its end
-  void pause(std::size_t number);   // SIGSTOP
+  void pause(std::size_t number);   // SIGSTOP; waits until it has stopped
   void resume(std::size_t number);  // SIGCONT
   // Runs etcdctl with these arguments at the first server; aborts if it fails.
   void control(const std::string& arguments) const;
