@@ -229,7 +229,8 @@ std::optional<Failure> Server::open_data() {
   monitor_.doing("opening the database");
   const std::int64_t now = unix_ns();
   auto engine =
-      StorageEngine::open(directory, {.accept_damaged_log = options_.accept_damaged_log,
+      StorageEngine::open(directory, {.env = database_env_,
+                                      .accept_damaged_log = options_.accept_damaged_log,
                                       .least_boot = options_.is_in_group() ? 1 : least_boot_at(now),
                                       .unix_ms = static_cast<std::uint64_t>(now / kNanosPerMs)});
   if (!engine) {

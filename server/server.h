@@ -38,6 +38,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -65,6 +66,10 @@
 #include "server/request/outcome_archive.h"
 #include "server/store/store.h"
 
+namespace rocksdb {
+class Env;
+}
+
 namespace rkv::server {
 
 class Server {
@@ -75,6 +80,9 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
+  // Files and clock of the database, for start(); without the call the system's. Tests pass a disk
+  // that forgets.
+  void use_database_env(std::shared_ptr<rocksdb::Env> env) { database_env_ = std::move(env); }
   // start() calls it just before the first step that makes a promise to a client.
   void before_serving(std::function<void()> call) { before_serving_ = std::move(call); }
   // Blocks until clients are admitted, which takes as long as opening the database. In a group,
@@ -145,6 +153,7 @@ class Server {
   const Options options_;
   const Clock& clock_;
   const OpenTransports open_transports_;
+  std::shared_ptr<rocksdb::Env> database_env_;
   std::function<void()> before_serving_;
   const Nanos started_;
 

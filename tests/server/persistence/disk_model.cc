@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "common/check.h"
 
@@ -80,6 +81,9 @@ class ModelFile final : public rocksdb::FSWritableFileOwnerWrapper {
     return status;
   }
   IOStatus Sync(const IOOptions& /*options*/, IODebugContext* /*context*/) override {
+    // What is appended meanwhile is synced too, as it may be.
+    if (const auto takes = model_.sync_takes_us_.load(); takes > 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(takes));
     const std::scoped_lock lock(model_.mutex_);
     if (IOStatus refused = model_.may_change(DiskCall::kSync, path_); !refused.ok()) return refused;
     model_.synced(*inode_);

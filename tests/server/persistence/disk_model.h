@@ -25,6 +25,7 @@
 #include <rocksdb/file_system.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -61,6 +62,9 @@ class DiskModel final : public rocksdb::FileSystemWrapper {
   // Called before each change with the path it is about; what is not OK is its result.
   using Fault = std::function<rocksdb::IOStatus(DiskCall call, const std::string& path)>;
   void set_fault(Fault fault);
+
+  // Syncs of files take so long, and other calls go on meanwhile.
+  void take_for_each_sync(std::chrono::microseconds time) { sync_takes_us_.store(time.count()); }
 
   void lose_power_after(std::uint64_t changes);
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
@@ -136,6 +140,7 @@ class DiskModel final : public rocksdb::FileSystemWrapper {
   std::map<std::string, std::vector<Change>> pending_;  // since then, by directory
   std::uint64_t left_ = ~std::uint64_t{0};              // changes until the power is lost
   std::atomic<std::uint64_t> changes_{0};
+  std::atomic<std::int64_t> sync_takes_us_{0};
   std::atomic<bool> lost_{false};
 };
 

@@ -23,8 +23,9 @@ std::uint16_t next_port() {
 
 }  // namespace
 
-ReplicaGroup::ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments)
-    : arguments_(std::move(arguments)), replicas_(replicas) {
+ReplicaGroup::ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments,
+                           std::vector<std::string> program)
+    : arguments_(std::move(arguments)), program_(std::move(program)), replicas_(replicas) {
   for (Replica& replica : replicas_)
     replica.address = fmt::format("{}:{}", test_address(), next_port());
   // Over verbs the address is not loopback, and the tests' hosts are trusted.
@@ -36,19 +37,11 @@ std::string ReplicaGroup::data(std::size_t number) const {
 }
 
 std::vector<std::string> ReplicaGroup::command(std::size_t number) const {
-  std::vector<std::string> argv = {RKV_KVSERVER,
-                                   "--listen",
-                                   replicas_[number].address,
-                                   "--etcd",
-                                   etcd_.addresses().front(),
-                                   "--group",
-                                   "test",
-                                   "--name",
-                                   fmt::format("n{}", number),
-                                   "--data-dir",
-                                   data(number),
-                                   "--memory",
-                                   "32MiB"};
+  std::vector<std::string> argv = program_;
+  argv.insert(argv.end(),
+              {"--listen", replicas_[number].address, "--etcd", etcd_.addresses().front(),
+               "--group", "test", "--name", fmt::format("n{}", number), "--data-dir", data(number),
+               "--memory", "32MiB"});
   argv.insert(argv.end(), arguments_.begin(), arguments_.end());
   return argv;
 }
@@ -88,14 +81,15 @@ std::string ReplicaGroup::configuration() const {
   return to_text(*stored->configuration);
 }
 
-void ReplicaGroup::wait_for_in_sync(std::size_t count) {
+std::size_t ReplicaGroup::in_sync_count() const {
   const SteadyClock clock;
   server::EtcdConfigurationStore store(etcd_.addresses(), "test", clock);
-  EXPECT_TRUE(holds_in_time([&] {
-    const auto stored = store.read(Deadline::after_ms(clock, 5000));
-    return stored && stored->configuration && stored->configuration->in_sync_count() == count;
-  })) << configuration()
-      << logs();
+  const auto stored = store.read(Deadline::after_ms(clock, 5000));
+  return stored && stored->configuration ? stored->configuration->in_sync_count() : 0;
+}
+
+void ReplicaGroup::wait_for_in_sync(std::size_t count) {
+  EXPECT_TRUE(holds_in_time([&] { return in_sync_count() == count; })) << configuration() << logs();
 }
 
 // A backup would direct the client to the primary, so etcd says which one that is.
@@ -133,7 +127,7 @@ Client ReplicaGroup::client_of_all() const {
   for (const Replica& replica : replicas_)
     servers += (servers.empty() ? "" : ",") + replica.address;
   auto client = Client::connect(
-      {.server = servers, .timeout = std::chrono::seconds(20), .transport = Transport::kShm});
+      {.server = servers, .timeout = std::chrono::seconds(20), .transport = test_transport()});
   RKV_CHECK(client.has_value(), "no client of the group");
   return std::move(*client);
 }

@@ -29,8 +29,10 @@ bool holds_in_time(Condition holds) {
 
 class ReplicaGroup {
  public:
-  // Starts etcd and no replica. `arguments` are added to those of each replica.
-  explicit ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments = {});
+  // Starts etcd and no replica. `arguments` are added to those of each replica. `program`: what
+  // each replica runs, with its first arguments.
+  explicit ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments = {},
+                        std::vector<std::string> program = {RKV_KVSERVER});
 
   // Starts all replicas, the first one alone until it serves, and waits until all are in sync.
   void start_all();
@@ -46,6 +48,8 @@ class ReplicaGroup {
 
   // The configuration that etcd has, as a line of text; empty: none.
   std::string configuration() const;
+  // How many replicas are in sync; 0 if etcd does not answer.
+  std::size_t in_sync_count() const;
   // Waits until so many replicas are in sync; EXPECTs it within three minutes.
   void wait_for_in_sync(std::size_t count);
   // Waits until a replica serves that is not `but`; its number. EXPECTs it within three minutes.
@@ -70,6 +74,7 @@ class ReplicaGroup {
   ScratchDirectory directory_;
   server::EtcdServers etcd_{1};
   std::vector<std::string> arguments_;
+  const std::vector<std::string> program_;
   std::vector<Replica> replicas_;
 };
 
