@@ -352,7 +352,6 @@ void Replicator::Impl::publish_primary() {
                                                       : std::string_view();
   const MutexLock lock(mutex_);
   if (state_.primary != address) state_.primary = address;
-  state_.term = primary != nullptr ? primary->configuration().term : membership_.backup().term();
 }
 
 void Replicator::Impl::report() {
@@ -425,7 +424,10 @@ void Replicator::Impl::lead(BackupLinks::Event event) {
     return;
   first_unix_ms_.store(membership_.backup().unix_ms());
   const MutexLock lock(mutex_);
-  if (state_.phase == Phase::kFollowing) state_.phase = Phase::kElected;
+  if (state_.phase != Phase::kFollowing) return;
+  // At once: the server takes the term as soon as it sees the phase.
+  state_.phase = Phase::kElected;
+  state_.term = primary.configuration().term;
 }
 
 void Replicator::Impl::look_at_own_disk() {

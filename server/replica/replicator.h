@@ -89,7 +89,7 @@ class Replicator {
   struct State {
     Phase phase = Phase::kFollowing;
     std::string primary;     // its address for clients; empty: not known
-    std::uint32_t term = 0;  // of the primary
+    std::uint32_t term = 0;  // in which this replica was elected; 0: it was not
     std::string why;         // kEnded
     bool may_start_again = true;
     // A copy of the primary's database was received: install_copy() is due before the next start.

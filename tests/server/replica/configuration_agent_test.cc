@@ -6,8 +6,12 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/server/replica/fake_store.h"
+
 namespace rkv::server {
 namespace {
+
+using test::FakeStore;
 
 GroupConfiguration configuration(std::uint64_t number) {
   return {.group = 1,
@@ -16,64 +20,6 @@ GroupConfiguration configuration(std::uint64_t number) {
           .primary = "n1",
           .members = {{.name = "n1", .address = "h:1", .epoch = 7, .added_in = 1}}};
 }
-
-// A register that can lose answers.
-class FakeStore final : public ConfigurationStore {
- public:
-  Result<Stored> read(const Deadline&) override {
-    const MutexLock lock(mutex_);
-    if (is_silent_) return fail(Code::kUnreachable, "silent");
-    return stored_;
-  }
-  Result<std::int64_t> replace(std::int64_t revision, const GroupConfiguration& next,
-                               const Deadline&) override {
-    const MutexLock lock(mutex_);
-    ++replaced_;
-    if (is_silent_) return fail(Code::kUnreachable, "silent");
-    if (revision != stored_.revision) return fail(Code::kConflict, "another revision");
-    stored_ = {.configuration = next, .revision = revision + 1};
-    changed_.notify_all();
-    if (std::exchange(loses_next_, false)) return fail(Code::kTimeout, "the answer is lost");
-    return stored_.revision;
-  }
-  Result<Stored> wait_for_other(std::int64_t revision, const Deadline&) override {
-    const MutexLock lock(mutex_);
-    if (stored_.revision == revision) changed_.wait_for(mutex_, std::chrono::milliseconds(50));
-    if (is_silent_) return fail(Code::kTimeout, "silent, or nothing new");
-    if (stored_.revision == revision) return fail(Code::kTimeout, "nothing new");
-    return stored_;
-  }
-  void lose_next_answer() {
-    const MutexLock lock(mutex_);
-    loses_next_ = true;
-  }
-  void set_silent(bool silent) {
-    const MutexLock lock(mutex_);
-    is_silent_ = silent;
-  }
-  void lose_its_data() {
-    const MutexLock lock(mutex_);
-    stored_ = {};
-    changed_.notify_all();
-  }
-  void restore(std::int64_t revision) {
-    const MutexLock lock(mutex_);
-    stored_ = {.configuration = configuration(7), .revision = revision};
-    changed_.notify_all();
-  }
-  int replaced() {
-    const MutexLock lock(mutex_);
-    return replaced_;
-  }
-
- private:
-  Mutex mutex_;
-  ConditionVariable changed_;
-  Stored stored_ RKV_GUARDED_BY(mutex_);
-  bool loses_next_ RKV_GUARDED_BY(mutex_) = false;
-  bool is_silent_ RKV_GUARDED_BY(mutex_) = false;
-  int replaced_ RKV_GUARDED_BY(mutex_) = 0;
-};
 
 // Collects what the agent has read.
 class Reads {
@@ -154,7 +100,7 @@ TEST(ConfigurationAgent, AStoreThatDoesNotAnswerIsNoticedWhileNothingIsToBeStore
 
 TEST(ConfigurationAgent, AStoreThatHasLostItsDataIsNotWell) {
   Fixture test;
-  test.store.restore(40);
+  test.store.restore({.configuration = configuration(7), .revision = 40});
   test.agent.start();
   test.reads.wait_for(40);
   EXPECT_EQ(test.agent.unanswered_for(test.clock.now()), 0);
@@ -164,9 +110,9 @@ TEST(ConfigurationAgent, AStoreThatHasLostItsDataIsNotWell) {
   };
   test.store.lose_its_data();
   wait_until_well(false);
-  test.store.restore(41);
+  test.store.restore({.configuration = configuration(7), .revision = 41});
   wait_until_well(true);
-  test.store.restore(3);
+  test.store.restore({.configuration = configuration(7), .revision = 3});
   wait_until_well(false);
 }
 
