@@ -24,8 +24,8 @@ native_device() {
 links_of() {
   { cat "$1"/ports/*/gid_attrs/ndevs/* 2>/dev/null
     ls "$1"/device/net 2>/dev/null
-    PATH=$PATH:/usr/sbin:/sbin rdma link show "${1##*/}/" 2>/dev/null |
-      sed -n 's/.* netdev \([^ ]*\).*/\1/p'; } | sort -u
+    PATH=$PATH:/usr/sbin:/sbin rdma link show 2>/dev/null |
+      sed -n "s|^link ${1##*/}/.* netdev \([^ ]*\).*|\1|p"; } | sort -u
 }
 
 # Could this kernel have an rxe device? (A container's kernel has modules its image does not know.)
