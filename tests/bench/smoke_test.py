@@ -226,7 +226,8 @@ class Benchmarks(unittest.TestCase):
 
     def test_group_refuses_what_makes_no_sense(self):
         for wrong, says in ((["--steps", "nothing"], "not nothing"),
-                            (["--fail-overs", "0"], "at least 1")):
+                            (["--fail-overs", "0"], "at least 1"),
+                            (["--replicate-over", "udp"], "not udp")):
             done = subprocess.run([sys.executable, os.path.join(BENCH, "group.py"), *wrong],
                                   check=False, capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, done.stderr)

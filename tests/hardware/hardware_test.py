@@ -125,8 +125,8 @@ class Anywhere(unittest.TestCase):
 def steps_it_lacks():
     """Those that need what the device does not have."""
     device = os.environ["RKV_RDMA_DEVICE"]
-    return ({"windows"} if not machine.has_windows(device) else set()) | (
-        {"atomics"} if not machine.has_atomics(device) else set())
+    needs = {"windows": machine.has_windows, "atomics": machine.has_atomics}
+    return {step for step, has in needs.items() if not has(device)}
 
 
 class OnADeviceFixture(unittest.TestCase):

@@ -64,7 +64,7 @@ class DiskModel final : public rocksdb::FileSystemWrapper {
   void set_fault(Fault fault);
 
   // Syncs of files take so long, and other calls go on meanwhile.
-  void take_for_each_sync(std::chrono::microseconds time) { sync_takes_us_.store(time.count()); }
+  void set_sync_time(std::chrono::microseconds time) { sync_takes_us_.store(time.count()); }
 
   void lose_power_after(std::uint64_t changes);
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }

@@ -51,7 +51,7 @@ int run(DiskModel::Honesty honesty, const Options& options) {
   std::filesystem::remove(options.data_dir + "/LOCK");
   const auto disk = std::make_shared<DiskModel>(options.data_dir, honesty);
   // Long enough that the power often goes during one.
-  disk->take_for_each_sync(std::chrono::milliseconds(3));
+  disk->set_sync_time(std::chrono::milliseconds(3));
   const RawClock clock;
   Server server(options, clock, open_shm);
   server.use_database_env(test::env_on(disk));

@@ -25,7 +25,10 @@ std::uint16_t next_port() {
 
 ReplicaGroup::ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments,
                            std::vector<std::string> program)
-    : arguments_(std::move(arguments)), program_(std::move(program)), replicas_(replicas) {
+    : store_(std::make_unique<server::EtcdConfigurationStore>(etcd_.addresses(), "test", clock_)),
+      arguments_(std::move(arguments)),
+      program_(std::move(program)),
+      replicas_(replicas) {
   for (Replica& replica : replicas_)
     replica.address = fmt::format("{}:{}", test_address(), next_port());
   // Over verbs the address is not loopback, and the tests' hosts are trusted.
@@ -73,19 +76,19 @@ Ended ReplicaGroup::ended(std::size_t number) {
   return process(number).wait();
 }
 
+std::optional<server::GroupConfiguration> ReplicaGroup::stored() const {
+  auto stored = store_->read(Deadline::after_ms(clock_, 5000));
+  return stored ? std::move(stored->configuration) : std::nullopt;
+}
+
 std::string ReplicaGroup::configuration() const {
-  const SteadyClock clock;
-  server::EtcdConfigurationStore store(etcd_.addresses(), "test", clock);
-  const auto stored = store.read(Deadline::after_ms(clock, 5000));
-  if (!stored || !stored->configuration) return {};
-  return to_text(*stored->configuration);
+  const auto stored = this->stored();
+  return stored ? to_text(*stored) : "";
 }
 
 std::size_t ReplicaGroup::in_sync_count() const {
-  const SteadyClock clock;
-  server::EtcdConfigurationStore store(etcd_.addresses(), "test", clock);
-  const auto stored = store.read(Deadline::after_ms(clock, 5000));
-  return stored && stored->configuration ? stored->configuration->in_sync_count() : 0;
+  const auto stored = this->stored();
+  return stored ? stored->in_sync_count() : 0;
 }
 
 void ReplicaGroup::wait_for_in_sync(std::size_t count) {
@@ -94,15 +97,13 @@ void ReplicaGroup::wait_for_in_sync(std::size_t count) {
 
 // A backup would direct the client to the primary, so etcd says which one that is.
 std::size_t ReplicaGroup::wait_for_primary(std::size_t but) {
-  const SteadyClock clock;
   // An emulated processor takes longer to connect, and an attempt that fails changes nothing.
   const milliseconds attempt(test_transport() == Transport::kVerbs ? 5000 : 300);
-  server::EtcdConfigurationStore store(etcd_.addresses(), "test", clock);
   std::size_t found = 0;
   EXPECT_TRUE(holds_in_time([&] {
-    const auto stored = store.read(Deadline::after_ms(clock, 5000));
-    if (!stored || !stored->configuration || stored->configuration->primary.empty()) return false;
-    found = std::stoul(stored->configuration->primary.substr(1));
+    const auto stored = this->stored();
+    if (!stored || stored->primary.empty()) return false;
+    found = std::stoul(stored->primary.substr(1));
     return found != but && connect(found, attempt).has_value();
   })) << configuration()
       << logs();

@@ -1,15 +1,18 @@
 // ReplicaGroup: a replicated group of kvservers in processes of their own, with a real etcd, on
-// this host. Its clients come over the transport under test (world.h), the replicas reach each
-// other by TCP.
+// this host. Its clients come over the transport under test (world.h), and the log goes to the
+// backups over it too, once they have proved by TCP that they belong to the group.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/clock.h"
 #include "rkv/client.h"
+#include "server/group/configuration_store.h"
 #include "tests/server/group/etcd_servers.h"
 #include "tests/system/process.h"
 #include "tests/system/world.h"
@@ -67,12 +70,16 @@ class ReplicaGroup {
   std::string logs();
 
  private:
+  std::optional<server::GroupConfiguration> stored() const;  // nothing, too, if etcd is silent
+
   struct Replica {
     std::string address;
     std::unique_ptr<Process> process;
   };
   ScratchDirectory directory_;
   server::EtcdServers etcd_{1};
+  const SteadyClock clock_;
+  const std::unique_ptr<server::ConfigurationStore> store_;
   std::vector<std::string> arguments_;
   const std::vector<std::string> program_;
   std::vector<Replica> replicas_;
