@@ -12,7 +12,6 @@ namespace rkv::server {
 
 namespace {
 
-constexpr Nanos kConnectAgainAfter = 50 * kNanosPerMs;
 constexpr std::chrono::milliseconds kConnectLimit{1000};
 // A primary sends a heartbeat ten times a second. A connection without any is half open.
 constexpr Nanos kSilence = 5 * kNanosPerSecond;
@@ -36,25 +35,29 @@ void PrimaryLink::step(bool may_connect) {
     if (const auto answer = backup.answer(now())) connection_->send(encoded(*answer));
     return;
   }
-  if (may_connect && primary != nullptr && !is_connecting_ && copy_ == nullptr &&
-      now() >= connect_again_at_)
-    connect(*primary);
+  if (!may_connect || primary == nullptr || is_connecting_ || copy_ != nullptr) return;
+  pauses_.of(*primary);
+  if (pauses_.are_over(now()) && now() >= copy_again_at_) connect(*primary);
 }
 
 void PrimaryLink::connect(const Member& primary) {
   is_connecting_ = true;
-  connect_again_at_ = now() + kConnectAgainAfter;
   connector_ =
       ReplicaConnector::connect(around_.io, replica_address(primary.address), around_.secret,
                                 kConnectLimit, [this, primary](ReplicaConnector::Outcome made) {
                                   is_connecting_ = false;
                                   if (around_.membership.primary() != nullptr) return;
-                                  if (!made) {
-                                    log_debug(EventName("primary_unreachable"), "{}", made.error());
-                                    return;
-                                  }
+                                  if (!made) return not_connected(primary, made.error());
                                   begin(std::move(*made), primary);
                                 });
+}
+
+// A secret or a version that does not fit is said once, and not at each attempt.
+void PrimaryLink::not_connected(const Member& primary, const std::string& why) {
+  if (pauses_.failed(why, now())) {
+    log_warn(EventName("primary_unreachable"), "this replica cannot follow {}: {}",
+             field("primary", primary.name), why);
+  }
 }
 
 void PrimaryLink::begin(std::unique_ptr<ReplicaConnection> connection, const Member& primary) {
@@ -69,15 +72,16 @@ void PrimaryLink::begin(std::unique_ptr<ReplicaConnection> connection, const Mem
 
 void PrimaryLink::drop(const std::string& why) {
   if (connection_ == nullptr) return;
-  log_info(EventName("primary_left"), "the connection to {} has ended: {}", field("primary", name_),
-           why);
+  if (pauses_.ended(why, connected_at_, now())) {
+    log_info(EventName("primary_left"), "the connection to {} has ended: {}",
+             field("primary", name_), why);
+  }
   forget_connection();
 }
 
 void PrimaryLink::forget_connection() {
   if (lanes_) lanes_->cancel();
   connection_.reset();
-  connect_again_at_ = now() + kConnectAgainAfter;
 }
 
 void PrimaryLink::end(const std::string& why) {
@@ -140,7 +144,7 @@ void PrimaryLink::receive_copy() {
                   .term = around_.membership.backup().term()},
       [this](const std::string& problem) {
         copy_.reset();
-        if (!problem.empty()) connect_again_at_ = now() + kCopyAgainAfter;
+        if (!problem.empty()) copy_again_at_ = now() + kCopyAgainAfter;
         outside_.copied(problem);
       });
 }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "server/replica/call_pauses.h"
 #include "server/replica/link_surroundings.h"
 #include "server/replication/connection/replica_connector.h"
 #include "server/replication/copy/engine_copy_receiver.h"
@@ -56,6 +57,7 @@ class PrimaryLink {
  private:
   Nanos now() const { return around_.clock.now(); }
   void connect(const Member& primary);
+  void not_connected(const Member& primary, const std::string& why);
   void begin(std::unique_ptr<ReplicaConnection> connection, const Member& primary);
   void receive(const std::vector<std::byte>& bytes);
   void receive_copy();
@@ -70,8 +72,9 @@ class PrimaryLink {
   std::optional<LaneCaller> lanes_;  // nothing: all goes over TCP
   std::unique_ptr<ReplicaConnector> connector_;
   bool is_connecting_ = false;
-  Nanos connect_again_at_ = 0;
+  CallPauses pauses_;
   Nanos connected_at_ = 0;
+  Nanos copy_again_at_ = 0;  // a copy that failed
   std::unique_ptr<EngineCopyReceiver> copy_;
 };
 

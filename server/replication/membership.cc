@@ -53,13 +53,20 @@ void Membership::read(const ConfigurationStore::Stored& stored, Nanos now) {
   revision_ = stored.revision;
   if (!stored.configuration) {
     // Another group here would shut out the replicas that have this one's data.
-    if (group_ != 0) end("etcd has no configuration of the group of this data directory", false);
+    if (group_ != 0) {
+      end("etcd has no configuration of the group of this data directory: give --group the name of "
+          "that group, or put its configuration back",
+          false);
+    }
     return;
   }
   change_.reset();  // it compared an older revision
   const GroupConfiguration& configuration = *stored.configuration;
   if (group_ != 0 && group_ != configuration.group)
-    return end("the data directory belongs to another group", false);
+    return end(
+        "the data directory belongs to another group: give --group the name of that one, or this "
+        "replica an empty --data-dir",
+        false);
   const bool was_in_sync = is_in_sync();
   configuration_ = configuration;
   if (role_ == Role::kStarting) begin(configuration);

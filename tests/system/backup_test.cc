@@ -289,7 +289,7 @@ TEST(Backup, WrongUsesGetOneSentence) {
   for (const std::string& inside : {data, data + "/", data + "/db", data + "/backups/all",
                                     scratch.path("link/x"), scratch.path("no/../other")}) {
     SCOPED_TRACE(inside);
-    const Ended ended = kvserver({"--data-dir", data, "--backup-dir", inside});
+    const Ended ended = kvserver({"--no-auth", "--data-dir", data, "--backup-dir", inside});
     expect_failure(ended, 4, "give --backup-dir a directory outside of it");
   }
 

@@ -10,6 +10,12 @@ namespace rkv::server {
 
 namespace {
 
+std::string another_version(const std::string& peer) {
+  return fmt::format(
+      "{} speaks another version of the replicas' protocol: install the same rkv on all replicas",
+      peer);
+}
+
 std::string sentence_of(const std::string& peer, const asio::error_code& error) {
   const bool is_tls = error.category() == asio::error::get_ssl_category();
   const int reason = is_tls ? ERR_GET_REASON(static_cast<unsigned long>(error.value())) : 0;
@@ -28,6 +34,9 @@ std::string sentence_of(const std::string& peer, const asio::error_code& error) 
           "only one of {} and this replica has a secret: give all replicas of a group the same "
           "--group-secret",
           peer);
+    case SSL_R_NO_APPLICATION_PROTOCOL:
+    case SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
+      return another_version(peer);
     default:
       return fmt::format("{} did not prove that it is a replica of this group: {}", peer,
                          error.message());
@@ -57,6 +66,9 @@ void ReplicaHandshake::start(std::chrono::steady_clock::duration limit) {
       return self->finish(
           fmt::format("{} did not prove that it is a replica of this group", self->peer_));
     }
+    // Without a name it is of before there were any.
+    if (!self->stream_->is_of_our_version())  // REPTLS-3
+      return self->finish(another_version(self->peer_));
     self->finish({});
   });
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/parse.h"
+#include "server/replication/encoding.h"
 
 namespace rkv::server {
 
@@ -83,6 +84,28 @@ int find_key(SSL* ssl, const unsigned char* identity, std::size_t length, SSL_SE
   return *session != nullptr ? 1 : 0;
 }
 
+// The name of the replicas' protocol in the handshake (ALPN): its length, then its bytes.
+const std::string& offered_protocol() {
+  static const std::string offered = [] {
+    const std::string name = fmt::format("rkv-replication/{}", kReplicationVersion);
+    return static_cast<char>(name.size()) + name;
+  }();
+  return offered;
+}
+
+int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* chosen_length,
+                    const unsigned char* offered, unsigned offered_length, void*) {
+  const std::string& ours = offered_protocol();
+  // OpenSSL's own function wants to write where it only reads.
+  auto* found = const_cast<unsigned char*>(*chosen);
+  if (SSL_select_next_proto(
+          &found, chosen_length, reinterpret_cast<const unsigned char*>(ours.data()),
+          static_cast<unsigned>(ours.size()), offered, offered_length) != OPENSSL_NPN_NEGOTIATED)
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+  *chosen = found;
+  return SSL_TLSEXT_ERR_OK;
+}
+
 }  // namespace
 
 ReplicaTls::ReplicaTls(Side side)
@@ -104,12 +127,17 @@ Result<std::shared_ptr<ReplicaTls>> ReplicaTls::make(const GroupSecret& secret, 
   // No certificate is accepted: replicas have no certificate authority.
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
   if (side == Side::kClient) {
+    const std::string& protocol = offered_protocol();
+    if (SSL_CTX_set_alpn_protos(context, reinterpret_cast<const unsigned char*>(protocol.data()),
+                                static_cast<unsigned>(protocol.size())) != 0)
+      return fail(Code::kInternal, "OpenSSL takes no name for a protocol");
     SSL_CTX_set_psk_use_session_callback(context, offer_key);
   } else {
     // OpenSSL wants a name for what is resumed where certificates are checked.
     const auto* const name = reinterpret_cast<const unsigned char*>("rkv");
     if (SSL_CTX_set_session_id_context(context, name, 3) != 1)
       return fail(Code::kInternal, "OpenSSL takes no name for a session");
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
     SSL_CTX_set_psk_find_session_callback(context, find_key);
   }
   return tls;
@@ -126,6 +154,14 @@ EncryptedStream::EncryptedStream(asio::ip::tcp::socket socket, std::shared_ptr<R
 
 bool EncryptedStream::is_proved() {
   return SSL_session_reused(stream.native_handle()) == 1;
+}
+
+bool EncryptedStream::is_of_our_version() {
+  const unsigned char* name = nullptr;
+  unsigned length = 0;
+  SSL_get0_alpn_selected(stream.native_handle(), &name, &length);
+  return std::string_view(reinterpret_cast<const char*>(name), length) ==
+         std::string_view(offered_protocol()).substr(1);
 }
 
 void EncryptedStream::close() {

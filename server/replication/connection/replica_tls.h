@@ -8,6 +8,9 @@
 //  REPTLS-2  A stream that only receives ends with an error some 11 s after it heard the other
 //      end's host last.
 //
+//  REPTLS-3  A handshake succeeds only if both ends speak the same version of the replicas'
+//      protocol (encoding.h), which its ALPN names: both ends then know why it failed.
+//
 // Thread safety: one thread.
 #pragma once
 
@@ -41,6 +44,8 @@ struct EncryptedStream {
   asio::ip::tcp::socket& socket() { return stream.next_layer(); }
   // The handshake proved that the other end knows the secret. REQUIRES: the handshake succeeded.
   bool is_proved();
+  // The other end named the same protocol. REQUIRES: the handshake succeeded.
+  bool is_of_our_version();
   // Ends what is under way with an error. May be called again.
   void close();
 

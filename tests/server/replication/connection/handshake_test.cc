@@ -84,6 +84,47 @@ TEST_F(Handshakes, ASecretOfZerosIsNotNone) {
   expect_refusal(secret_of(std::string(64, '0')), GroupSecret::well_known(), "only one of");
 }
 
+// What a context of a client offers: the name of another version, or none. One of before the
+// versions had names offers none, and its other end must not take it for its equal.
+TEST_F(Handshakes, AnotherVersionIsRefusedByBothEnds) {
+  listen(a_secret());
+  for (const std::string offered : {"\x11rkv-replication/0", ""}) {
+    refusals_.clear();
+    const auto tls = *ReplicaTls::make(a_secret(), ReplicaTls::Side::kClient);
+    ASSERT_EQ(SSL_CTX_set_alpn_protos(tls->context().native_handle(),
+                                      reinterpret_cast<const unsigned char*>(offered.data()),
+                                      static_cast<unsigned>(offered.size())),
+              0);
+    std::optional<std::string> why;
+    const auto handshake = std::make_shared<ReplicaHandshake>(
+        std::make_unique<EncryptedStream>(raw(), tls),
+        [&](const auto& stream) { why = stream ? "it has succeeded" : stream.error(); });
+    handshake->start(kPatience);
+    ASSERT_TRUE(run_until([&] { return why && !refusals_.empty(); }));
+    for (const std::string& said : {*why, refusals_.front()}) {
+      EXPECT_THAT(said, HasSubstr("another version of the replicas' protocol: install the same"));
+      EXPECT_THAT(said, HasSubstr("127.0.0.1:"));
+    }
+    EXPECT_TRUE(taken_.empty());
+  }
+}
+
+TEST_F(Handshakes, AnEndOfNoVersionIsRefusedByTheConnector) {
+  tcp::acceptor acceptor(io_, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  const auto tls = *ReplicaTls::make(a_secret(), ReplicaTls::Side::kServer);
+  SSL_CTX_set_alpn_select_cb(tls->context().native_handle(), nullptr, nullptr);
+  std::unique_ptr<EncryptedStream> other;
+  acceptor.async_accept([&](const asio::error_code& error, tcp::socket socket) {
+    ASSERT_FALSE(error);
+    other = std::make_unique<EncryptedStream>(std::move(socket), tls);
+    other->stream.async_handshake(asio::ssl::stream_base::server, [](const asio::error_code&) {});
+  });
+  const auto outcome =
+      connect(a_secret(), fmt::format("127.0.0.1:{}", acceptor.local_endpoint().port()));
+  ASSERT_FALSE(outcome);
+  EXPECT_THAT(outcome.error(), HasSubstr("another version"));
+}
+
 TEST_F(Handshakes, ACertificateInPlaceOfTheSecretIsRefused) {
   asio::ssl::context context(asio::ssl::context::tlsv13_server);
   give_certificate(context);

@@ -1,0 +1,29 @@
+#include "server/replica/call_pauses.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rkv::server {
+
+void CallPauses::of(const Member& primary) {
+  if (primary.name == name_ && primary.epoch == epoch_) return;
+  *this = {};
+  name_ = primary.name;
+  epoch_ = primary.epoch;
+}
+
+bool CallPauses::failed(const std::string& why, Nanos now) {
+  length_ = std::clamp(2 * length_, kFirst, kLongest);
+  until_ = now + length_;
+  return std::exchange(why_, why) != why;
+}
+
+bool CallPauses::ended(const std::string& why, Nanos since, Nanos now) {
+  if (now - since >= kLasts) {
+    length_ = 0;
+    why_.clear();
+  }
+  return failed(why, now);
+}
+
+}  // namespace rkv::server

@@ -1,0 +1,43 @@
+// CallPauses: when a backup calls its primary again. Each call that fails, and each connection that
+// does not last, doubles the pause; a primary that is refused for good is not called, and the log
+// not filled, twenty times a second. A connection that lasted is forgiven, and so is another
+// primary.
+//
+//   pauses.of(primary);
+//   if (pauses.are_over(now)) call();
+//   if (pauses.failed(why, now)) log_warn(...);   // what the log has not said yet
+//
+// Thread safety: none: one owner.
+#pragma once
+
+#include <string>
+
+#include "common/clock.h"
+#include "server/group/configuration.h"
+
+namespace rkv::server {
+
+class CallPauses {
+ public:
+  static constexpr Nanos kFirst = 50 * kNanosPerMs;
+  static constexpr Nanos kLongest = kNanosPerSecond;
+  static constexpr Nanos kLasts = kNanosPerSecond;
+
+  // The one that will be called. Another one, or another process of the same name, is called at
+  // once.
+  void of(const Member& primary);
+  bool are_over(Nanos now) const { return now >= until_; }
+  // A call failed at `now`, or a connection that was made at `since` ended. Returns whether `why`
+  // is another reason than the last time.
+  bool failed(const std::string& why, Nanos now);
+  bool ended(const std::string& why, Nanos since, Nanos now);
+
+ private:
+  std::string name_;
+  std::uint64_t epoch_ = 0;
+  std::string why_;
+  Nanos length_ = 0;
+  Nanos until_ = 0;
+};
+
+}  // namespace rkv::server
