@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "common/check.h"
@@ -86,10 +87,8 @@ void BackupDisk::request() {
 BackupDisk::Through BackupDisk::through() {
   const std::uint64_t sync = queue_->sync_mark();  // first: it never passes the other
   const std::uint64_t wal = queue_->wal_mark();
-  for (const End& end : ends_) {
-    if (end.sequence > wal) break;
-    through_.wal = end.version;
-  }
+  const auto behind = std::ranges::upper_bound(ends_, wal, {}, &End::sequence);
+  if (behind != ends_.begin()) through_.wal = std::prev(behind)->version;
   for (; !ends_.empty() && ends_.front().sequence <= sync; ends_.pop_front())
     through_.sync = ends_.front().version;
   return through_;

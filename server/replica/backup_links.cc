@@ -34,7 +34,8 @@ void BackupLinks::accept(std::unique_ptr<ReplicaConnection> connection) {
       {.on_message = [this,
                       number](const std::vector<std::byte>& bytes) { receive(number, bytes); },
        .on_end = [this, number](const std::string& why) { drop(number, why); },
-       .on_sent = [this, number] { sent(number); }});
+       .on_sent = [this, number] { sent(number); },
+       .on_delivered = [this] { delivered(); }});
 }
 
 // What waits in the log is sent as soon as there is room.
@@ -93,15 +94,20 @@ void BackupLinks::receive(std::uint64_t number, const std::vector<std::byte>& by
   if (!message) return drop(number, to_string(message.error()));
   silent_.forget(number);
   if (const Hello* const hello = std::get_if<Hello>(&*message)) {
-    if (greet(number, at->second, *hello)) outside_.happened(Event::kOther);
+    if (greet(number, at->second, *hello)) received_ = Event::kOther;
   } else if (const CopyRequest* const request = std::get_if<CopyRequest>(&*message)) {
     send_copy(number, *request);
   } else if (const Answer* const answer = std::get_if<Answer>(&*message);
              answer != nullptr && primary->answered(number, *answer, now())) {
-    outside_.happened(Event::kAnswer);
+    received_ = received_.value_or(Event::kAnswer);
   } else {
     drop(number, "it sent what a backup does not send");
   }
+}
+
+// Once for all answers that have come.
+void BackupLinks::delivered() {
+  if (const auto event = std::exchange(received_, std::nullopt)) outside_.happened(*event);
 }
 
 // False: it is dropped.

@@ -82,6 +82,7 @@ class BackupLinks {
 
   Nanos now() const { return around_.clock.now(); }
   void receive(std::uint64_t number, const std::vector<std::byte>& bytes);
+  void delivered();
   bool greet(std::uint64_t number, Peer& peer, const Hello& hello);
   void sent(std::uint64_t number);
   void offer_lanes();
@@ -94,6 +95,7 @@ class BackupLinks {
   const Outside outside_;
   std::map<std::uint64_t, Peer> peers_;
   std::uint64_t next_peer_ = 1;
+  std::optional<Event> received_;  // what delivered() will say
   SilentPeers silent_;
   std::unique_ptr<EngineCopySender> copies_;
   std::map<std::string, Nanos> copied_at_;  // by name, until it comes back

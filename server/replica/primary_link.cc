@@ -66,7 +66,8 @@ void PrimaryLink::begin(std::unique_ptr<ReplicaConnection> connection, const Mem
   name_ = primary.name;
   host_ = host_of(primary.address);
   connection_->start({.on_message = [this](const std::vector<std::byte>& bytes) { receive(bytes); },
-                      .on_end = [this](const std::string& why) { drop(why); }});
+                      .on_end = [this](const std::string& why) { drop(why); },
+                      .on_delivered = [this] { delivered(); }});
   connection_->send(encoded(around_.membership.backup().hello()));
 }
 
@@ -82,6 +83,7 @@ void PrimaryLink::drop(const std::string& why) {
 void PrimaryLink::forget_connection() {
   if (lanes_) lanes_->cancel();
   connection_.reset();
+  received_.reset();
 }
 
 void PrimaryLink::end(const std::string& why) {
@@ -105,14 +107,21 @@ void PrimaryLink::receive(const std::vector<std::byte>& bytes) {
   if (const HandOver* const hand_over = std::get_if<HandOver>(&*message)) {
     if (!backup.receive(*hand_over)) return drop("it cannot hand over now");
     log_info(EventName("told"), "{} hands over to this replica", field("primary", name_));
-    return outside_.received({});
+    received_.emplace();
+    return;
   }
   if (const LaneOffer* const offer = std::get_if<LaneOffer>(&*message)) return make_lane(*offer);
   const Entries* const entries = std::get_if<Entries>(&*message);
   if (entries == nullptr || (entries->block && !is_valid_block(*entries->block)))
     return drop("it sent what a primary does not send");
   if (!backup.receive(*entries, now())) return drop("its log does not fit");
-  outside_.received(entries->wanted);
+  received_ = entries->wanted;
+}
+
+// Once for all that has come: an answer to each of a backlog's messages would keep this replica and
+// the primary from what is new.
+void PrimaryLink::delivered() {
+  if (const auto wanted = std::exchange(received_, std::nullopt)) outside_.received(*wanted);
 }
 
 // Until the lane is there, and if there is none, all goes over TCP.

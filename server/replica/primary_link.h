@@ -30,8 +30,8 @@ class PrimaryLink {
   struct Outside {
     // Whether this replica has ended its part in the group, and obeys nobody any more.
     std::function<bool()> has_ended;
-    // The primary has sent something: it wants these versions on this replica's disk. Nothing is
-    // wanted by the message of a hand-over.
+    // The primary has sent something, and all that has come so far is in the log: it wants these
+    // versions on this replica's disk. Nothing is wanted by the message of a hand-over.
     std::function<void(const Wanted& wanted)> received;
     // Empty: a copy of the primary's database is there. Else a sentence: why not.
     std::function<void(const std::string& problem)> copied;
@@ -60,6 +60,7 @@ class PrimaryLink {
   void not_connected(const Member& primary, const std::string& why);
   void begin(std::unique_ptr<ReplicaConnection> connection, const Member& primary);
   void receive(const std::vector<std::byte>& bytes);
+  void delivered();
   void receive_copy();
   void make_lane(const LaneOffer& offer);
   void forget_connection();
@@ -71,6 +72,7 @@ class PrimaryLink {
   std::string host_;                 // likewise
   std::optional<LaneCaller> lanes_;  // nothing: all goes over TCP
   std::unique_ptr<ReplicaConnector> connector_;
+  std::optional<Wanted> received_;  // what delivered() will say
   bool is_connecting_ = false;
   CallPauses pauses_;
   Nanos connected_at_ = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <asio/post.hpp>
-#include <asio/read.hpp>
 #include <asio/write.hpp>
 #include <cstring>
 #include <deque>
@@ -22,6 +21,8 @@ namespace {
 // Small messages are written together: in fewer packets, by fewer system calls.
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 constexpr std::size_t kBatchMessages = 64;
+// A record of TLS, which is as much as one read returns.
+constexpr std::size_t kReadBytes = std::size_t{16} << 10;
 }  // namespace
 
 class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
@@ -89,21 +90,30 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
  private:
   // ---- what comes
 
+  // A long message is read to its place, and short ones many at a time.
   void read() {
-    asio::async_read(stream_->stream, asio::buffer(message_.room().data(), message_.room().size()),
-                     [self = shared_from_this()](const asio::error_code& error, std::size_t read) {
-                       self->on_read(error, read);
-                     });
+    const MutableBytes room = message_.room();
+    const bool is_long = room.size() >= read_.size();
+    const MutableBytes to = is_long ? room : MutableBytes(read_);
+    stream_->stream.async_read_some(
+        asio::buffer(to.data(), to.size()),
+        [self = shared_from_this(), is_long](const asio::error_code& error, std::size_t read) {
+          self->on_read(error, read, is_long);
+        });
   }
-  void on_read(const asio::error_code& error, std::size_t read) {
+  void on_read(const asio::error_code& error, std::size_t read, bool is_in_place) {
     if (ended_) return;
     if (error) {
-      const bool within_message = read != 0 || message_.is_begun();
       if (peer_has_switched_ && lane_) lane_->drain();  // it was sent before the end
-      if (!ended_) fail(error, within_message);
+      if (!ended_) fail(error, message_.is_begun());
       return;
     }
-    arrived(message_, read);
+    if (is_in_place) {
+      arrived(message_, read);
+    } else {
+      take(message_, Bytes(read_).first(read));
+    }
+    tell_delivered();
     if (!ended_) this->read();
   }
   // May end the connection.
@@ -121,17 +131,27 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
       return;
     }
     if (!by_lane && peer_has_switched_) return fail_of_order();
+    has_delivered_ = true;
     const auto callbacks = callbacks_;  // held: it may hand the connection over
     callbacks->on_message(std::move(message));
   }
-  void on_lane_bytes(Bytes bytes) {
+  void take(MessageAssembler& assembler, Bytes bytes) {
     while (!bytes.empty() && !ended_) {
-      const MutableBytes room = lane_message_.room();
+      const MutableBytes room = assembler.room();
       const std::size_t part = std::min(room.size(), bytes.size());
       std::memcpy(room.data(), bytes.data(), part);
       bytes = bytes.subspan(part);
-      arrived(lane_message_, part);
+      arrived(assembler, part);
     }
+  }
+  void on_lane_bytes(Bytes bytes) {
+    take(lane_message_, bytes);
+    tell_delivered();
+  }
+  void tell_delivered() {
+    if (ended_ || !std::exchange(has_delivered_, false)) return;
+    const auto callbacks = callbacks_;  // as in deliver()
+    if (callbacks->on_delivered) callbacks->on_delivered();
   }
 
   // ---- what goes
@@ -227,7 +247,9 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
   bool ended_ = false;
   bool silent_ = false;  // no callback any more
 
+  std::vector<std::byte> read_ = std::vector<std::byte>(kReadBytes);
   MessageAssembler message_;
+  bool has_delivered_ = false;      // and not said so yet
   bool peer_has_switched_ = false;  // what comes, comes by the lane
 
   std::unique_ptr<ReplicaLane> lane_;

@@ -42,6 +42,9 @@ class ReplicaConnection {
     std::function<void(std::string why)> on_end;
     // queued_bytes() has fallen. May be empty.
     std::function<void()> on_sent = {};
+    // All that had arrived was given to on_message: one answer to all of it is enough. A backlog of
+    // small messages comes many at a time. May be empty.
+    std::function<void()> on_delivered = {};
   };
 
   // Of a stream whose handshake has succeeded. Nothing is read before start().

@@ -83,6 +83,20 @@ TEST_F(LinksToBackups, ABackupGetsWhatThePrimaryHasAndIsHeard) {
   links_->tell(99, HandOver{.term = 1});  // nobody
 }
 
+TEST_F(LinksToBackups, AnswersThatComeTogetherHappenOnce) {
+  constexpr std::uint64_t kAnswers = 500;
+  ASSERT_NO_FATAL_FAILURE(lead());
+  ASSERT_NO_FATAL_FAILURE(connect_and_greet());
+  const auto entries = take<Entries>(*caller_);
+  const std::vector<ReplicaConnection::SharedBytes> backlog(
+      kAnswers, encoded(Answer{.number = entries.number, .last = {}, .unix_ms = 9}));
+  caller_->connection->send(backlog);
+  send(Answer{.number = entries.number + 1, .last = {}});  // of what was not sent: it is dropped
+  ASSERT_TRUE(run_until([&] { return links_->count() == 0; }));
+  EXPECT_GE(events_.size(), 1U);
+  EXPECT_LT(events_.size(), kAnswers / 10);
+}
+
 TEST_F(LinksToBackups, WhoSaysNothingIsDropped) {
   ASSERT_NO_FATAL_FAILURE(lead());
   ASSERT_NO_FATAL_FAILURE(connect());

@@ -61,6 +61,25 @@ TEST_F(LinkToThePrimary, SaysHelloAndAnswersWhatComes) {
   EXPECT_EQ(take<Answer>(*called_).number, 1U);
 }
 
+// Who answers each message of a backlog never catches up with a primary that is busy.
+TEST_F(LinkToThePrimary, SaysOnceWhatABacklogWants) {
+  constexpr std::uint64_t kMessages = 500;
+  ASSERT_NO_FATAL_FAILURE(connect_and_greet());
+  std::vector<ReplicaConnection::SharedBytes> backlog;
+  for (std::uint64_t number = 1; number <= kMessages; ++number) {
+    backlog.push_back(encoded(Entries{.term = 1,
+                                      .number = number,
+                                      .previous = {},
+                                      .marks = {},
+                                      .wanted = {.wal = number, .sync = 0}}));
+  }
+  called_->connection->send(backlog);
+  ASSERT_TRUE(run_until([&] { return !received_.empty() && received_.back().wal == kMessages; }));
+  EXPECT_LT(received_.size(), kMessages / 10);
+  link_.step(true);
+  EXPECT_EQ(take<Answer>(*called_).number, kMessages);
+}
+
 TEST_F(LinkToThePrimary, ConnectsOnlyIfItMay) {
   link_.step(false);
   ASSERT_NO_FATAL_FAILURE(connect_and_greet());

@@ -114,6 +114,26 @@ class Messages : public Connections {
   void SetUp() override { ASSERT_NO_FATAL_FAILURE(make_pair()); }
 };
 
+// A backlog of short messages is told of many at a time, the last one too; a long one once.
+TEST_F(Messages, ThoseOfABacklogAreDeliveredTogether) {
+  constexpr std::size_t kMessages = 2000;
+  std::size_t got = 0;
+  std::vector<std::size_t> told;  // how many had come each time
+  called_->connection->start({.on_message = [&](auto) { ++got; },
+                              .on_end = [](auto) {},
+                              .on_delivered = [&] { told.push_back(got); }});
+  caller_->start();
+  const std::vector<ReplicaConnection::SharedBytes> backlog(kMessages, a_message(1, 40));
+  caller_->connection->send(backlog);
+  ASSERT_TRUE(run_until([&] { return !told.empty() && told.back() == kMessages; }));
+  EXPECT_LT(told.size(), kMessages / 10);
+  told.clear();
+  const auto large = a_message(2, std::size_t{3} << 20);
+  caller_->connection->send({&large, 1});
+  ASSERT_TRUE(run_until([&] { return !told.empty(); }));
+  EXPECT_THAT(told, ElementsAre(kMessages + 1)) << "nothing is said of a part";
+}
+
 TEST_F(Messages, ArriveWholeInOrderBothWays) {
   caller_->start();
   called_->start();
