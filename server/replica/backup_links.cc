@@ -59,6 +59,9 @@ void BackupLinks::drop(std::uint64_t number, const std::string& why) {
 void BackupLinks::step() {
   for (const std::uint64_t number : silent_.take_overdue(now()))
     drop(number, "it has not said which replica it is");
+  // Names come from peers.
+  std::erase_if(copied_at_,
+                [this](const auto& each) { return now() >= each.second + kComesBackWithin; });
   if (lanes_) offer_lanes();
 }
 

@@ -1,7 +1,6 @@
 #include "server/replica/call_pauses.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace rkv::server {
 
@@ -15,13 +14,13 @@ void CallPauses::of(const Member& primary) {
 bool CallPauses::failed(const std::string& why, Nanos now) {
   length_ = std::clamp(2 * length_, kFirst, kLongest);
   until_ = now + length_;
-  return std::exchange(why_, why) != why;
+  return reasons_.size() < kReasons && reasons_.insert(why).second;
 }
 
 bool CallPauses::ended(const std::string& why, Nanos since, Nanos now) {
   if (now - since >= kLasts) {
     length_ = 0;
-    why_.clear();
+    reasons_.clear();
   }
   return failed(why, now);
 }

@@ -40,7 +40,8 @@ void NameCheck::read(const GroupConfiguration* configuration) {
     connector_ = ReplicaConnector::connect(
         io_, replica_address(other->address), secret_, kLimit,
         [this](const ReplicaConnector::Outcome& made) {
-          verdict_ = made && !is_this_one(**made) ? Verdict::kTaken : Verdict::kFree;
+          const bool is_another = made ? !is_this_one(**made) : made.error().is_of_another_version;
+          verdict_ = is_another ? Verdict::kTaken : Verdict::kFree;
           known_();
         });
   }

@@ -47,13 +47,18 @@ void PrimaryLink::connect(const Member& primary) {
                                 kConnectLimit, [this, primary](ReplicaConnector::Outcome made) {
                                   is_connecting_ = false;
                                   if (around_.membership.primary() != nullptr) return;
-                                  if (!made) return not_connected(primary, made.error());
+                                  if (!made) return not_connected(primary, made.error().why);
                                   begin(std::move(*made), primary);
                                 });
 }
 
-// A secret or a version that does not fit is said once, and not at each attempt.
+// A secret or a version that does not fit is said once, and not at each attempt. A backup in sync
+// that the primary does not take for the failure time takes over or is left out, so it does not
+// pause for long; and what fails for a moment, as while another primary is elected, is no news.
 void PrimaryLink::not_connected(const Member& primary, const std::string& why) {
+  const Member* const now_primary = around_.membership.primary_member();
+  if (now_primary == nullptr || now_primary->epoch != primary.epoch) return;
+  if (around_.membership.is_in_sync()) return pauses_.begin_shortest(now());
   if (pauses_.failed(why, now())) {
     log_warn(EventName("primary_unreachable"), "this replica cannot follow {}: {}",
              field("primary", primary.name), why);
@@ -73,7 +78,9 @@ void PrimaryLink::begin(std::unique_ptr<ReplicaConnection> connection, const Mem
 
 void PrimaryLink::drop(const std::string& why) {
   if (connection_ == nullptr) return;
-  if (pauses_.ended(why, connected_at_, now())) {
+  const bool is_in_sync = around_.membership.is_in_sync();
+  if (is_in_sync) pauses_.begin_shortest(now());
+  if (is_in_sync || pauses_.ended(why, connected_at_, now())) {
     log_info(EventName("primary_left"), "the connection to {} has ended: {}",
              field("primary", name_), why);
   }
@@ -107,7 +114,7 @@ void PrimaryLink::receive(const std::vector<std::byte>& bytes) {
   if (const HandOver* const hand_over = std::get_if<HandOver>(&*message)) {
     if (!backup.receive(*hand_over)) return drop("it cannot hand over now");
     log_info(EventName("told"), "{} hands over to this replica", field("primary", name_));
-    received_.emplace();
+    if (!received_) received_.emplace();
     return;
   }
   if (const LaneOffer* const offer = std::get_if<LaneOffer>(&*message)) return make_lane(*offer);

@@ -40,7 +40,7 @@
 
 namespace rkv::server {
 
-inline constexpr std::uint16_t kReplicationVersion = 3;
+inline constexpr std::uint16_t kReplicationVersion = 4;
 inline constexpr std::size_t kReplicationHeadBytes = 24;
 // A block holds at least the longest entry.
 inline constexpr std::size_t kMaxBlockBytes = std::size_t{32} << 20;

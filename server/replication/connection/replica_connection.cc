@@ -39,6 +39,7 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
   void hand_over(Callbacks callbacks) {
     RKV_CHECK(started_, "a connection is started before it is handed over");
     if (has_told_) return;
+    has_delivered_ = false;  // to the owner before
     callbacks_ = std::make_shared<const Callbacks>(std::move(callbacks));
   }
   void send(std::span<const SharedBytes> messages) {
@@ -58,7 +59,11 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
     const std::weak_ptr<Impl> weak = weak_from_this();
     lane_->start({.on_bytes =
                       [weak](Bytes bytes) {
-                        if (const auto self = weak.lock()) self->on_lane_bytes(bytes);
+                        if (const auto self = weak.lock()) self->take(self->lane_message_, bytes);
+                      },
+                  .on_delivered =
+                      [weak] {
+                        if (const auto self = weak.lock()) self->tell_delivered();
                       },
                   .on_end =
                       [weak](const std::string& why) {
@@ -143,10 +148,6 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
       bytes = bytes.subspan(part);
       arrived(assembler, part);
     }
-  }
-  void on_lane_bytes(Bytes bytes) {
-    take(lane_message_, bytes);
-    tell_delivered();
   }
   void tell_delivered() {
     if (ended_ || !std::exchange(has_delivered_, false)) return;

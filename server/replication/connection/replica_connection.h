@@ -9,7 +9,8 @@
 //  REPCON-2  on_end is called exactly once, and no other callback follows it. None is called from
 //      within a call of this class, nor once the destructor has begun.
 //  REPCON-3  A peer's bytes are bounded before memory is allocated for them. The memory of a
-//      message that has not arrived whole is at most twice what has arrived of it, and 64 KiB.
+//      message that has not arrived whole is at most twice what has arrived of it, and 64 KiB;
+//      each connection has 16 KiB more.
 //  REPCON-4  What goes by the lane is delivered behind all that went over TCP before: the other end
 //      takes nothing from the lane before it has read a LaneSwitch, and nothing but the end from
 //      TCP after it.
@@ -32,6 +33,14 @@ namespace rkv::server {
 struct EncryptedStream;
 class ReplicaLane;
 
+// Why there is no connection.
+struct NoConnection {
+  std::string why;  // a sentence that names the other end
+  // The other end says that it is a replica, and speaks another version. It may have proved
+  // nothing.
+  bool is_of_another_version = false;
+};
+
 class ReplicaConnection {
  public:
   using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
@@ -42,8 +51,8 @@ class ReplicaConnection {
     std::function<void(std::string why)> on_end;
     // queued_bytes() has fallen. May be empty.
     std::function<void()> on_sent = {};
-    // All that had arrived was given to on_message: one answer to all of it is enough. A backlog of
-    // small messages comes many at a time. May be empty.
+    // What had arrived was given to on_message: one answer to all of it is enough. Of a backlog of
+    // small messages many come at a time. May be empty.
     std::function<void()> on_delivered = {};
   };
 

@@ -85,13 +85,13 @@ class ReplicaConnector::Impl : public std::enable_shared_from_this<Impl> {
         [self = weak_from_this()](auto stream) {
           const auto held = self.lock();
           if (!held) return;
-          if (!stream) return held->fail(std::move(stream.error()));
+          if (!stream) return held->finish(std::unexpected(std::move(stream.error())));
           held->finish(std::make_unique<ReplicaConnection>(std::move(*stream)));
         });
     handshake_->start(std::min<std::chrono::steady_clock::duration>(
         kHandshakeLimit, deadline_ - std::chrono::steady_clock::now()));
   }
-  void fail(std::string why) { finish(std::unexpected(std::move(why))); }
+  void fail(std::string why) { finish(std::unexpected(NoConnection{.why = std::move(why)})); }
   // Not from within connect().
   void fail_later(std::string why) {
     asio::post(io_, [self = shared_from_this(), why = std::move(why)] { self->fail(why); });

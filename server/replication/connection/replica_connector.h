@@ -24,8 +24,8 @@ namespace rkv::server {
 
 class ReplicaConnector {
  public:
-  // The connection, not started yet; or a sentence that names the address: why there is none.
-  using Outcome = std::expected<std::unique_ptr<ReplicaConnection>, std::string>;
+  // The connection, not started yet.
+  using Outcome = std::expected<std::unique_ptr<ReplicaConnection>, NoConnection>;
   using Done = std::function<void(Outcome)>;
 
   // Begins to connect to `address`, HOST:PORT. `done` is called once, later, after `limit` at the

@@ -10,36 +10,40 @@ namespace rkv::server {
 
 namespace {
 
-std::string another_version(const std::string& peer) {
-  return fmt::format(
-      "{} speaks another version of the replicas' protocol: install the same rkv on all replicas",
-      peer);
+NoConnection another_version(const std::string& peer) {
+  return {
+      .why = fmt::format("{} speaks another version of the replicas' protocol: install the same "
+                         "rkv on all replicas",
+                         peer),
+      .is_of_another_version = true};
 }
 
-std::string sentence_of(const std::string& peer, const asio::error_code& error) {
+NoConnection failure_of(const std::string& peer, const asio::error_code& error) {
   const bool is_tls = error.category() == asio::error::get_ssl_category();
   const int reason = is_tls ? ERR_GET_REASON(static_cast<unsigned long>(error.value())) : 0;
   switch (reason) {
     case 0:
-      return fmt::format("{} ended the connection during its handshake: {}", peer, error.message());
+      return {.why = fmt::format("{} ended the connection during its handshake: {}", peer,
+                                 error.message())};
     case SSL_R_BINDER_DOES_NOT_VERIFY:
     case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
-      return fmt::format(
-          "{} has another secret than this replica: give all replicas of a group the same "
-          "--group-secret",
-          peer);
+      return {.why = fmt::format(
+                  "{} has another secret than this replica: give all replicas of a group the same "
+                  "--group-secret",
+                  peer)};
     case SSL_R_BAD_EXTENSION:  // find_key() does not know the identity
     case SSL_R_TLSV1_ALERT_INTERNAL_ERROR:
-      return fmt::format(
-          "only one of {} and this replica has a secret: give all replicas of a group the same "
-          "--group-secret",
-          peer);
+      return {
+          .why = fmt::format(
+              "only one of {} and this replica has a secret: give all replicas of a group the same "
+              "--group-secret",
+              peer)};
     case SSL_R_NO_APPLICATION_PROTOCOL:
     case SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
       return another_version(peer);
     default:
-      return fmt::format("{} did not prove that it is a replica of this group: {}", peer,
-                         error.message());
+      return {.why = fmt::format("{} did not prove that it is a replica of this group: {}", peer,
+                                 error.message())};
   }
 }
 
@@ -61,10 +65,10 @@ void ReplicaHandshake::start(std::chrono::steady_clock::duration limit) {
                         : asio::ssl::stream_base::server;
   stream_->stream.async_handshake(type, [self = shared_from_this()](const asio::error_code& error) {
     if (!self->done_) return;
-    if (error) return self->finish(sentence_of(self->peer_, error));
+    if (error) return self->finish(failure_of(self->peer_, error));
     if (!self->stream_->is_proved()) {  // REPTLS-1
       return self->finish(
-          fmt::format("{} did not prove that it is a replica of this group", self->peer_));
+          {fmt::format("{} did not prove that it is a replica of this group", self->peer_)});
     }
     // Without a name it is of before there were any.
     if (!self->stream_->is_of_our_version())  // REPTLS-3
@@ -74,7 +78,7 @@ void ReplicaHandshake::start(std::chrono::steady_clock::duration limit) {
 }
 
 void ReplicaHandshake::refuse(std::string why) {
-  finish(std::move(why));
+  finish({.why = std::move(why)});
 }
 
 void ReplicaHandshake::cancel() {
@@ -84,13 +88,13 @@ void ReplicaHandshake::cancel() {
   stream_->close();
 }
 
-void ReplicaHandshake::finish(std::string why) {
+void ReplicaHandshake::finish(NoConnection failure) {
   if (!done_) return;
   const Done done = std::exchange(done_, nullptr);
   timer_.cancel();
-  if (why.empty()) return done(std::move(stream_));
+  if (failure.why.empty()) return done(std::move(stream_));
   stream_->close();  // stays until the handler of the handshake has run
-  done(std::unexpected(std::move(why)));
+  done(std::unexpected(std::move(failure)));
 }
 
 }  // namespace rkv::server

@@ -10,14 +10,14 @@
 #include <memory>
 #include <string>
 
+#include "server/replication/connection/replica_connection.h"
 #include "server/replication/connection/replica_tls.h"
 
 namespace rkv::server {
 
 class ReplicaHandshake : public std::enable_shared_from_this<ReplicaHandshake> {
  public:
-  // The stream, or a sentence: why there is none.
-  using Done = std::function<void(std::expected<std::unique_ptr<EncryptedStream>, std::string>)>;
+  using Done = std::function<void(std::expected<std::unique_ptr<EncryptedStream>, NoConnection>)>;
 
   ReplicaHandshake(std::unique_ptr<EncryptedStream> stream, Done done);
   // Calls `done` once, later, after `limit` at the latest.
@@ -28,7 +28,7 @@ class ReplicaHandshake : public std::enable_shared_from_this<ReplicaHandshake> {
   void cancel();
 
  private:
-  void finish(std::string why);  // empty: it has succeeded
+  void finish(NoConnection failure);  // without a sentence: it has succeeded
 
   std::unique_ptr<EncryptedStream> stream_;
   asio::steady_timer timer_;

@@ -96,7 +96,7 @@ class ReplicaListener::Impl : public std::enable_shared_from_this<Impl> {
           if (stream) {
             callbacks_.on_connection(std::make_unique<ReplicaConnection>(std::move(*stream)));
           } else if (callbacks_.on_refusal) {
-            callbacks_.on_refusal(stream.error());
+            callbacks_.on_refusal(stream.error().why);
           }
         });
     (*at)->start(limit_);

@@ -53,6 +53,7 @@ class EngineCopyReceiver::Impl : public std::enable_shared_from_this<Impl> {
       };
       std::unique_ptr<ReplicaConnection> connection;
       const auto on_message = [&](const std::vector<std::byte>& bytes) {
+        if (own_.stopped()) return;  // what came together with the end
         const auto message = decode_replication(bytes);
         if (!message) return end(fmt::format("{}: {}", address, message.error().text));
         const auto taken = writer.take(*message, &problem);
@@ -63,7 +64,7 @@ class EngineCopyReceiver::Impl : public std::enable_shared_from_this<Impl> {
         wait_at_most(end, address);
       };
       const auto on_connected = [&](ReplicaConnector::Outcome outcome) {
-        if (!outcome) return end(std::move(outcome.error()));
+        if (!outcome) return end(std::move(outcome.error().why));
         connection = std::move(*outcome);
         connection->start({.on_message = on_message, .on_end = end});
         connection->send(std::make_shared<const std::vector<std::byte>>(encode(request)));

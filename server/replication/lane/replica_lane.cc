@@ -181,6 +181,7 @@ class ReplicaLane::Impl : public std::enable_shared_from_this<Impl> {
     bool has_room = false;
     for (std::size_t i = 0; i < count && !ended_; ++i)
       has_room = take(completions[i]) || has_room;
+    tell_delivered();
     if (ended_) return count;
     if (has_room && std::exchange(wants_room_, false)) callbacks_.on_room();
     return count;
@@ -189,6 +190,7 @@ class ReplicaLane::Impl : public std::enable_shared_from_this<Impl> {
   bool take(const rdma::Completion& completion) {
     using Kind = rdma::Completion::Kind;
     if (completion.kind == Kind::kDisconnected) {
+      tell_delivered();
       fail("the other end has ended it, or cannot be reached");
       return false;
     }
@@ -226,10 +228,14 @@ class ReplicaLane::Impl : public std::enable_shared_from_this<Impl> {
     return returned != 0;
   }
   void deliver(const Held& frame) {
+    has_delivered_ = true;
     callbacks_.on_bytes(frame.bytes);
     if (ended_) return;
     parts_.queue->release({&frame.receive_buffer, 1});
     ++owed_;
+  }
+  void tell_delivered() {
+    if (!ended_ && std::exchange(has_delivered_, false)) callbacks_.on_delivered();
   }
   void deliver_held() {
     while (receiving_ && !held_.empty() && !ended_) {
@@ -265,6 +271,7 @@ class ReplicaLane::Impl : public std::enable_shared_from_this<Impl> {
   bool ended_ = false;
   bool silent_ = false;  // no callback any more
   bool wants_room_ = false;
+  bool has_delivered_ = false;  // and not said so yet
 
   std::uint32_t credits_ = kFrames;  // frames with bytes that the other end has receives for
   std::uint32_t owed_ = 0;           // credits to give back

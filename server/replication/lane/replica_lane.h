@@ -48,6 +48,8 @@ class ReplicaLane {
   struct Callbacks {
     // Valid during the call.
     std::function<void(Bytes bytes)> on_bytes;
+    // What had arrived was given to on_bytes: some frames, if several had.
+    std::function<void()> on_delivered;
     std::function<void(std::string why)> on_end;
     // send() may take more than it last did.
     std::function<void()> on_room;

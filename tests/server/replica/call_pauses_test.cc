@@ -39,7 +39,20 @@ TEST(CallPauses, AReasonIsNewsOnce) {
   EXPECT_FALSE(pauses.failed("another secret", 1));
   EXPECT_TRUE(pauses.ended("refused", 1, 2));
   EXPECT_FALSE(pauses.ended("refused", 3, 4));
-  EXPECT_TRUE(pauses.failed("another secret", 5));
+  EXPECT_FALSE(pauses.failed("another secret", 5)) << "it was said before";
+  for (std::size_t other = 2; other < CallPauses::kReasons; ++other)
+    EXPECT_TRUE(pauses.failed(std::to_string(other), 6));
+  EXPECT_FALSE(pauses.failed("one more", 7)) << "reasons are not kept without end";
+}
+
+TEST(CallPauses, TheShortestDoesNotGrow) {
+  CallPauses pauses;
+  pauses.of(kPrimary);
+  for (int call = 0; call < 5; ++call) {
+    pauses.begin_shortest(call);
+    EXPECT_FALSE(pauses.are_over(call + CallPauses::kFirst - 1));
+    EXPECT_TRUE(pauses.are_over(call + CallPauses::kFirst));
+  }
 }
 
 TEST(CallPauses, AnotherPrimaryIsCalledAtOnce) {

@@ -54,6 +54,12 @@ TEST_F(NameOfAReplica, IsTakenIfTheOtherAnswers) {
   EXPECT_EQ(check_.taken_by(), other.address);
 }
 
+// In an upgrade the new version must not depose an old one by its name.
+TEST_F(NameOfAReplica, IsTakenIfTheOtherIsOfAnotherVersion) {
+  const UnversionedReplica other(io_, a_secret());
+  EXPECT_EQ(verdict_of(group_of(replica("a", 1, other.port()))), Verdict::kTaken);
+}
+
 TEST_F(NameOfAReplica, IsFreeIfTheOtherIsGoneAndTakenIfItComesBack) {
   const std::uint16_t port = listener_->port();
   listener_.reset();

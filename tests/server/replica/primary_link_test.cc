@@ -89,6 +89,32 @@ TEST_F(LinkToThePrimary, ConnectsOnlyIfItMay) {
   ASSERT_NO_FATAL_FAILURE(connect_and_greet());
 }
 
+// It is left out, or takes over, if the primary does not hear it for the failure time.
+TEST_F(LinkToThePrimary, DoesNotPauseForLongInSync) {
+  for (int round = 0; round < 6; ++round) {
+    ASSERT_NO_FATAL_FAILURE(connect_and_greet());
+    link_.drop("the test wants it");
+    clock_.advance(CallPauses::kFirst);
+  }
+}
+
+TEST_F(LinkToThePrimary, PausesLongerEachTimeOutOfSync) {
+  read(*left(first_, me_));
+  Nanos pause = CallPauses::kFirst;
+  for (int round = 0; round < 3; ++round, pause *= 2) {
+    ASSERT_NO_FATAL_FAILURE(connect_and_greet());
+    link_.drop("the test wants it");
+    clock_.advance(pause - 1);
+    link_.step(true);
+    for (int turn = 0; turn < 10; ++turn) {
+      io_.restart();
+      io_.run_one_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_THAT(taken_, IsEmpty()) << "it calls too early";
+    clock_.advance(1);
+  }
+}
+
 TEST_F(LinkToThePrimary, LeavesAPrimaryThatIsSilentAndComesBack) {
   ASSERT_NO_FATAL_FAILURE(connect_and_greet());
   clock_.advance(5 * kNanosPerSecond);

@@ -555,8 +555,8 @@ TEST(Group, ADataDirectoryOfAGroupIsNotServedAlone) {
   ReplicaGroup group(1);
   group.start_all();
   EXPECT_EQ(group.stop(0), 0);
-  const Ended ended =
-      run_program({RKV_KVSERVER, "--listen", "127.0.0.1:0", "--data-dir", group.data(0)});
+  const Ended ended = run_program(
+      {RKV_KVSERVER, "--no-auth", "--listen", "127.0.0.1:0", "--data-dir", group.data(0)});
   EXPECT_EQ(ended.status, 4) << ended.output;
   EXPECT_NE(ended.output.find("belongs to a replica of a group"), std::string::npos)
       << ended.output;

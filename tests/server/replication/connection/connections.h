@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 #include <sys/stat.h>
 
 #include <asio/io_context.hpp>
@@ -78,6 +79,28 @@ struct End {
   std::vector<std::string> ends;
 };
 
+// A replica of before the versions had names: whoever calls it refuses it.
+class UnversionedReplica {
+ public:
+  UnversionedReplica(asio::io_context& io, const GroupSecret& secret)
+      : tls_(*ReplicaTls::make(secret, ReplicaTls::Side::kServer)),
+        acceptor_(io, {asio::ip::address_v4::loopback(), 0}) {
+    SSL_CTX_set_alpn_select_cb(tls_->context().native_handle(), nullptr, nullptr);
+    acceptor_.async_accept([this](const asio::error_code& error, asio::ip::tcp::socket socket) {
+      if (error) return;
+      stream_ = std::make_unique<EncryptedStream>(std::move(socket), tls_);
+      stream_->stream.async_handshake(asio::ssl::stream_base::server,
+                                      [](const asio::error_code&) {});
+    });
+  }
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+
+ private:
+  std::shared_ptr<ReplicaTls> tls_;
+  asio::ip::tcp::acceptor acceptor_;
+  std::unique_ptr<EncryptedStream> stream_;
+};
+
 class Connections : public ::testing::Test {
  protected:
   void listen(const GroupSecret& secret, std::chrono::milliseconds limit = kHandshakeLimit) {
@@ -97,7 +120,8 @@ class Connections : public ::testing::Test {
     std::optional<ReplicaConnector::Outcome> outcome;
     const auto connector = ReplicaConnector::connect(
         io_, to, secret, limit, [&](auto found) { outcome.emplace(std::move(found)); });
-    if (!run_until([&] { return outcome.has_value(); })) return std::unexpected("never called");
+    if (!run_until([&] { return outcome.has_value(); }))
+      return std::unexpected(NoConnection{.why = "never called"});
     return std::move(*outcome);
   }
   bool run_until(const std::function<bool()>& condition) { return test::run_until(io_, condition); }
@@ -105,7 +129,7 @@ class Connections : public ::testing::Test {
   void make_pair() {
     listen(a_secret());
     auto outcome = connect(a_secret(), address());
-    ASSERT_TRUE(outcome) << outcome.error() << ::testing::PrintToString(refusals_);
+    ASSERT_TRUE(outcome) << outcome.error().why << ::testing::PrintToString(refusals_);
     ASSERT_TRUE(run_until([&] { return !taken_.empty(); }));
     caller_.emplace(std::move(*outcome));
     called_.emplace(std::move(taken_.back()));

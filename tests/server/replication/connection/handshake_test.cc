@@ -46,8 +46,8 @@ class Handshakes : public Connections {
     listen(ours);
     const auto outcome = connect(theirs, address());
     ASSERT_FALSE(outcome);
-    EXPECT_THAT(outcome.error(), HasSubstr(why));
-    EXPECT_THAT(outcome.error(), HasSubstr(address()));
+    EXPECT_THAT(outcome.error().why, HasSubstr(why));
+    EXPECT_THAT(outcome.error().why, HasSubstr(address()));
     ASSERT_TRUE(run_until([&] { return !refusals_.empty(); }));
     EXPECT_THAT(refusals_.front(), HasSubstr(why));
     EXPECT_TRUE(taken_.empty());
@@ -98,7 +98,7 @@ TEST_F(Handshakes, AnotherVersionIsRefusedByBothEnds) {
     std::optional<std::string> why;
     const auto handshake = std::make_shared<ReplicaHandshake>(
         std::make_unique<EncryptedStream>(raw(), tls),
-        [&](const auto& stream) { why = stream ? "it has succeeded" : stream.error(); });
+        [&](const auto& stream) { why = stream ? "it has succeeded" : stream.error().why; });
     handshake->start(kPatience);
     ASSERT_TRUE(run_until([&] { return why && !refusals_.empty(); }));
     for (const std::string& said : {*why, refusals_.front()}) {
@@ -110,19 +110,11 @@ TEST_F(Handshakes, AnotherVersionIsRefusedByBothEnds) {
 }
 
 TEST_F(Handshakes, AnEndOfNoVersionIsRefusedByTheConnector) {
-  tcp::acceptor acceptor(io_, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
-  const auto tls = *ReplicaTls::make(a_secret(), ReplicaTls::Side::kServer);
-  SSL_CTX_set_alpn_select_cb(tls->context().native_handle(), nullptr, nullptr);
-  std::unique_ptr<EncryptedStream> other;
-  acceptor.async_accept([&](const asio::error_code& error, tcp::socket socket) {
-    ASSERT_FALSE(error);
-    other = std::make_unique<EncryptedStream>(std::move(socket), tls);
-    other->stream.async_handshake(asio::ssl::stream_base::server, [](const asio::error_code&) {});
-  });
-  const auto outcome =
-      connect(a_secret(), fmt::format("127.0.0.1:{}", acceptor.local_endpoint().port()));
+  const UnversionedReplica other(io_, a_secret());
+  const auto outcome = connect(a_secret(), fmt::format("127.0.0.1:{}", other.port()));
   ASSERT_FALSE(outcome);
-  EXPECT_THAT(outcome.error(), HasSubstr("another version"));
+  EXPECT_TRUE(outcome.error().is_of_another_version);
+  EXPECT_THAT(outcome.error().why, HasSubstr("another version"));
 }
 
 TEST_F(Handshakes, ACertificateInPlaceOfTheSecretIsRefused) {
@@ -139,7 +131,7 @@ TEST_F(Handshakes, ACertificateInPlaceOfTheSecretIsRefused) {
   const auto outcome =
       connect(a_secret(), fmt::format("127.0.0.1:{}", acceptor.local_endpoint().port()));
   ASSERT_FALSE(outcome);
-  EXPECT_THAT(outcome.error(), HasSubstr("did not prove"));
+  EXPECT_THAT(outcome.error().why, HasSubstr("did not prove"));
   EXPECT_TRUE(run_until([&] { return is_over; }));
 }
 
@@ -188,7 +180,7 @@ TEST_F(Handshakes, GarbageIsRefusedByTheConnector) {
   const auto outcome =
       connect(a_secret(), fmt::format("127.0.0.1:{}", acceptor.local_endpoint().port()));
   ASSERT_FALSE(outcome);
-  EXPECT_THAT(outcome.error(), HasSubstr("did not prove"));
+  EXPECT_THAT(outcome.error().why, HasSubstr("did not prove"));
 }
 
 TEST_F(Handshakes, ACallerThatSaysNothingIsRefusedInTime) {
@@ -205,7 +197,7 @@ TEST_F(Handshakes, AnEndThatSaysNothingIsGivenUpInTime) {
       connect(a_secret(), fmt::format("127.0.0.1:{}", acceptor.local_endpoint().port()),
               std::chrono::milliseconds(20));
   ASSERT_FALSE(outcome);
-  EXPECT_THAT(outcome.error(), HasSubstr("in time"));
+  EXPECT_THAT(outcome.error().why, HasSubstr("in time"));
 }
 
 TEST_F(Handshakes, ACallerThatGoesIsForgotten) {
@@ -236,20 +228,20 @@ TEST_F(Handshakes, NobodyListensThere) {
   acceptor.close();
   const auto outcome = connect(a_secret(), to);
   ASSERT_FALSE(outcome);
-  EXPECT_THAT(outcome.error(), HasSubstr("cannot connect to " + to));
+  EXPECT_THAT(outcome.error().why, HasSubstr("cannot connect to " + to));
 }
 
 TEST_F(Handshakes, ANameIsResolved) {
   listen(a_secret());
   const auto outcome = connect(a_secret(), fmt::format("localhost:{}", listener_->port()));
-  EXPECT_TRUE(outcome) << outcome.error();
+  EXPECT_TRUE(outcome) << outcome.error().why;
 }
 
 TEST_F(Handshakes, WhatIsNoAddressIsRefused) {
   for (const char* const text : {"", ":", "host", "host:", ":7471", "host:70000", "::1:7471"}) {
     const auto outcome = connect(a_secret(), text);
     ASSERT_FALSE(outcome) << text;
-    EXPECT_THAT(outcome.error(), HasSubstr("is not an address")) << text;
+    EXPECT_THAT(outcome.error().why, HasSubstr("is not an address")) << text;
     std::string problem;
     EXPECT_FALSE(ReplicaListener::listen(io_, text, a_secret(), {}, &problem)) << text;
     EXPECT_THAT(problem, HasSubstr("is not an address")) << text;
@@ -279,7 +271,7 @@ TEST_F(Handshakes, OverIpv6) {
   ASSERT_TRUE(listener) << problem;
   const std::string to = fmt::format("[::1]:{}", (*listener)->port());
   const auto outcome = connect(a_secret(), to);
-  ASSERT_TRUE(outcome) << outcome.error();
+  ASSERT_TRUE(outcome) << outcome.error().why;
   EXPECT_EQ((*outcome)->peer(), to);
   EXPECT_TRUE(run_until([&] { return taken_.size() == 1; }));
 }

@@ -34,7 +34,7 @@ class AnyBytes : public Connections {
     ASSERT_TRUE(tls);
     const auto handshake = std::make_shared<ReplicaHandshake>(
         std::make_unique<EncryptedStream>(std::move(socket), std::move(*tls)), [this](auto made) {
-          ASSERT_TRUE(made) << made.error();
+          ASSERT_TRUE(made) << made.error().why;
           stream_ = std::move(*made);
         });
     handshake->start(kPatience);
@@ -363,7 +363,7 @@ class Relayed : public Connections {
     listen(a_secret());
     relay_.emplace(io_, listener_->port());
     auto outcome = connect(a_secret(), "127.0.0.1:" + std::to_string(relay_->port()));
-    ASSERT_TRUE(outcome) << outcome.error();
+    ASSERT_TRUE(outcome) << outcome.error().why;
     ASSERT_TRUE(run_until([&] { return !taken_.empty(); }));
     caller_.emplace(std::move(*outcome));
     called_.emplace(std::move(taken_.back()));

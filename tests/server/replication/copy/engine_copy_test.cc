@@ -228,7 +228,7 @@ TEST_F(EngineCopies, AReceiverThatStopsReadingIsGivenUp) {
   sender_.reset();
   serve(std::chrono::milliseconds(200));
   auto connection = connect(a_secret(), address());
-  ASSERT_TRUE(connection) << connection.error();
+  ASSERT_TRUE(connection) << connection.error().why;
   (*connection)
       ->send(std::make_shared<const std::vector<std::byte>>(encode(CopyRequest{
           .replica = {.name = "n9", .address = "h:1", .epoch = 5}, .group = 7, .term = 1})));

@@ -219,7 +219,8 @@ TEST_F(ConnectionWithLane, ASecondChangeEndsTheConnection) {
 // The bytes of the lane are a peer's as well.
 TEST_F(ConnectionWithLane, GarbageByTheLaneEndsTheConnection) {
   ASSERT_NO_FATAL_FAILURE(make_lane());
-  for_caller_->start({.on_bytes = [](Bytes) {}, .on_end = [](auto) {}, .on_room = [] {}});
+  for_caller_->start(
+      {.on_bytes = [](Bytes) {}, .on_delivered = [] {}, .on_end = [](auto) {}, .on_room = [] {}});
   (void)for_caller_->send(std::vector<std::byte>(1000, std::byte{'x'}));
   for_caller_->flush();
   called_->connection->use(std::move(for_called_), Change::kNow);
@@ -230,7 +231,8 @@ TEST_F(ConnectionWithLane, GarbageByTheLaneEndsTheConnection) {
 // It is held, whatever it is, until the sender has said over TCP that it changes.
 TEST_F(ConnectionWithLane, NothingIsTakenFromALaneBeforeTheChange) {
   ASSERT_NO_FATAL_FAILURE(make_lane());
-  for_caller_->start({.on_bytes = [](Bytes) {}, .on_end = [](auto) {}, .on_room = [] {}});
+  for_caller_->start(
+      {.on_bytes = [](Bytes) {}, .on_delivered = [] {}, .on_end = [](auto) {}, .on_room = [] {}});
   (void)for_caller_->send(*a_message(2, 10));
   for_caller_->flush();
   called_->connection->use(std::move(for_called_), Change::kNow);

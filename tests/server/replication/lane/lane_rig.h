@@ -56,6 +56,7 @@ struct LaneEnd {
   void start() {
     lane->start(
         {.on_bytes = [this](Bytes bytes) { got.insert(got.end(), bytes.begin(), bytes.end()); },
+         .on_delivered = [this] { delivered.push_back(got.size()); },
          .on_end = [this](std::string why) { ends.push_back(std::move(why)); },
          .on_room = [this] { send_rest(); }});
   }
@@ -71,6 +72,7 @@ struct LaneEnd {
   std::vector<std::byte> to_send{};
   std::size_t sent = 0;
   std::vector<std::byte> got{};
+  std::vector<std::size_t> delivered{};  // how many bytes had come each time
   std::vector<std::string> ends{};
 };
 

@@ -67,6 +67,21 @@ TEST_F(Lane, ManySmallFramesOneWay) {
     ASSERT_EQ(primary_->got[static_cast<std::size_t>(i)], static_cast<std::byte>(i)) << i;
 }
 
+// All of it is there before it is taken. The last is told of too.
+TEST_F(Lane, FramesThatAreThereAreToldOfTogether) {
+  constexpr std::size_t kFrames = 40;
+  constexpr std::size_t kBytes = 100;
+  start();
+  for (std::size_t i = 0; i < kFrames; ++i)
+    primary_->send(random_bytes(kBytes, i));
+  ASSERT_TRUE(run_until([&] {
+    return !backup_->delivered.empty() && backup_->delivered.back() == kFrames * kBytes;
+  }));
+  if (!lanes_are_verbs()) {
+    EXPECT_LT(backup_->delivered.size(), kFrames / 4);
+  }
+}
+
 TEST_F(Lane, WhatArrivesIsHeldUntilItIsAskedFor) {
   primary_->start();
   backup_->start();
@@ -93,7 +108,7 @@ TEST_F(Lane, AnEndThatGoesEndsTheOtherOnce) {
 }
 
 TEST_F(Lane, ADestructionInACallbackIsSafe) {
-  for (const std::string where : {"on_bytes", "on_room", "on_end"}) {
+  for (const std::string where : {"on_bytes", "on_delivered", "on_room", "on_end"}) {
     if (where != "on_bytes") {
       ASSERT_NO_FATAL_FAILURE(make_lane());
     }
@@ -105,12 +120,13 @@ TEST_F(Lane, ADestructionInACallbackIsSafe) {
       called = *here == in;
     };
     primary_->lane->start({.on_bytes = [destroy](Bytes) { destroy("on_bytes"); },
+                           .on_delivered = [destroy] { destroy("on_delivered"); },
                            .on_end = [destroy](const std::string&) { destroy("on_end"); },
                            .on_room = [destroy] { destroy("on_room"); }});
     primary_->lane->receive();
     backup_->start();
     backup_->lane->receive();
-    if (where == "on_bytes") backup_->send(random_bytes(100'000, 7));
+    if (where == "on_bytes" || where == "on_delivered") backup_->send(random_bytes(100'000, 7));
     if (where == "on_room") {
       (void)primary_->lane->send(random_bytes(2'000'000, 8));
       primary_->lane->flush();
