@@ -1,20 +1,29 @@
-// Many more connection requests than a server has places, while all places are in use: each is
-// refused in one sentence, costs the server nothing that stays, and hurts no client.
+// Many more connection requests than a server has places, while all places are in use, and as many
+// without a proof to a server with users: each is refused in one sentence, costs the server nothing
+// that stays, and hurts no client.
+//
+// RKV_FULL_SERVER_REQUESTS: how many over verbs.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 #include <vector>
 
 #include "tests/system/raw.h"
+#include "tests/system/users.h"
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr int kPlaces = 4;
 
@@ -42,9 +51,9 @@ std::uint64_t resident_kib(pid_t pid) {
 // Clients at work, until the end of this object.
 class Workers {
  public:
-  explicit Workers(Server& server) {
+  explicit Workers(const std::function<Client()>& new_client) {
     for (int i = 0; i < kPlaces; ++i) {
-      threads_.emplace_back([this, i, client = server.client()]() mutable {
+      threads_.emplace_back([this, i, client = new_client()]() mutable {
         const std::string key = fmt::format("key {}", i);
         for (std::uint64_t round = 0; !over_.load(); ++round) {
           const std::string value = std::to_string(round);
@@ -79,18 +88,24 @@ class Workers {
   std::vector<std::thread> threads_;
 };
 
-TEST(FullServer, RefusesThousandsAndServesItsClients) {
-  const bool over_verbs = test_transport() == Transport::kVerbs;
-  const int most = over_verbs ? 150 : 3000;
-  const int warm_up = most / 10;
-  Server server({"--memory", "32MiB", "--max-clients", std::to_string(kPlaces)});
+int requests() {
+  if (test_transport() != Transport::kVerbs) return 3000;
+  const char* const given = std::getenv("RKV_FULL_SERVER_REQUESTS");
+  return given == nullptr ? 150 : std::atoi(given);
+}
+
+// EXPECTs that so many requests are refused with this sentence, and are nothing to the server and
+// to its clients.
+void expect_refusals(Server& server, const std::function<Client()>& new_client,
+                     const std::string& sentence) {
+  const int warm_up = requests() / 10;
   const pid_t pid = server.process().pid();
-  Workers workers(server);
+  Workers workers(new_client);
   const auto transport = make_transport(server.address());
   std::size_t descriptors = 0;
   std::uint64_t resident = 0;
   std::uint64_t done_before = 0;
-  for (int i = 0; i < most; ++i) {
+  for (int i = 0; i < requests(); ++i) {
     if (i == warm_up) {
       descriptors = descriptors_of(pid);
       resident = resident_kib(pid);
@@ -98,10 +113,7 @@ TEST(FullServer, RefusesThousandsAndServesItsClients) {
     }
     const Raw one(*transport, server.address(), {});
     ASSERT_FALSE(one.connected()) << "request " << i;
-    ASSERT_EQ(one.refusal(),
-              fmt::format("the server has {} clients, its limit: try again later, or "
-                          "raise --max-clients",
-                          kPlaces));
+    ASSERT_THAT(one.refusal(), HasSubstr(sentence));
   }
   EXPECT_LE(descriptors_of(pid), descriptors + 8) << "of requests under way at the two counts";
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -114,10 +126,30 @@ TEST(FullServer, RefusesThousandsAndServesItsClients) {
   workers.stop();
   EXPECT_EQ(workers.failed(), 0U);
   EXPECT_EQ(workers.reconnects(), 0U);
+}
+
+TEST(FullServer, RefusesThousandsAndServesItsClients) {
+  Server server({"--memory", "32MiB", "--max-clients", std::to_string(kPlaces)});
+  expect_refusals(
+      server, [&] { return server.client(); },
+      fmt::format("the server has {} clients, its limit: try again later, or raise "
+                  "--max-clients",
+                  kPlaces));
   Client client = server.client();
-  EXPECT_GE(server_stat(client, "connections_refused"), static_cast<std::uint64_t>(most));
+  EXPECT_GE(server_stat(client, "connections_refused"), static_cast<std::uint64_t>(requests()));
   EXPECT_EQ(server_stat(client, "connections"), 1U);
   server.stop_and_check();
+}
+
+// Before its proof a peer takes no place, and nobody gives one up for it.
+class FullServerOfUsers : public UsersTest {};
+
+TEST_F(FullServerOfUsers, RefusesThousandsWithoutAProof) {
+  serve({"--max-clients", std::to_string(kPlaces)});
+  expect_refusals(*server_, [&] { return client("bob"); }, "the server has users");
+  Client anna = client("anna");
+  EXPECT_EQ(server_stat(anna, "connections"), 1U);
+  server_->stop_and_check();
 }
 
 }  // namespace

@@ -5,11 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "common/layout.h"
 #include "common/wire.h"
 #include "rkv/rdma/connect.h"
 #include "rkv/rdma/queue_pair.h"
@@ -23,6 +26,7 @@ using rdma::OpFlags;
 using rdma::RegisteredSpan;
 using rdma::RemoteSpan;
 using ::testing::AnyOf;
+using ::testing::UnorderedElementsAre;
 
 constexpr std::uint64_t kWordBytes = 8;
 
@@ -82,12 +86,12 @@ class HostileMemory : public ::testing::Test {
   }
 
   using Post = std::function<void(Batch&, const RegisteredSpan& local)>;
-  // What becomes of one request of 8 bytes. It has a connection of its own, unless the one before
-  // was not refused.
-  ibv_wc_status attempt(const Post& post) {
+  // What becomes of one request, of 8 bytes unless more are said. It has a connection of its own,
+  // unless the one before was not refused.
+  ibv_wc_status attempt(const Post& post, std::size_t bytes = kWordBytes) {
     if (broken_) renew();
     Batch batch = peer_->link.qp.batch();
-    post(batch, peer_->memory.local(0, kWordBytes));
+    post(batch, peer_->memory.local(0, bytes));
     EXPECT_TRUE(std::move(batch).submit());
     rdma::WorkCompletion done;
     const auto count = peer_->queue.wait({&done, 1}, soon());
@@ -95,10 +99,12 @@ class HostileMemory : public ::testing::Test {
     broken_ = done.status != IBV_WC_SUCCESS;
     return done.status;
   }
-  ibv_wc_status read(const RemoteSpan& from) {
-    return attempt([&](Batch& batch, const RegisteredSpan& local) {
-      batch.read(1, OpFlags::kSignaled, local, from);
-    });
+  ibv_wc_status read(const RemoteSpan& from, std::size_t bytes = kWordBytes) {
+    return attempt(
+        [&](Batch& batch, const RegisteredSpan& local) {
+          batch.read(1, OpFlags::kSignaled, local, from);
+        },
+        bytes);
   }
   ibv_wc_status write(const RemoteSpan& to) {
     return attempt([&](Batch& batch, const RegisteredSpan& local) {
@@ -109,6 +115,22 @@ class HostileMemory : public ::testing::Test {
     return attempt([&](Batch& batch, const RegisteredSpan& local) {
       batch.fetch_add(1, OpFlags::kSignaled, local, word, 0);
     });
+  }
+
+  // The extents that the table in the root names: of the index, and of records.
+  std::vector<ExtentEntry> extents() {
+    std::vector<ExtentEntry> found;
+    for (std::uint64_t at = kExtentTableOffset; at < accept().root.length;
+         at += kExtentEntryBytes) {
+      ExtentEntry entry;
+      RemoteSpan place = span_of(accept().root);
+      place.address += at;
+      EXPECT_EQ(read(place, sizeof entry), IBV_WC_SUCCESS);
+      std::memcpy(&entry, peer_->memory.bytes().data(), sizeof entry);
+      if (entry.kind == ExtentEntry::kUnused) break;
+      found.push_back(entry);
+    }
+    return found;
   }
 
   const ConnectAccept& accept() const { return peer_->accept; }
@@ -167,6 +189,24 @@ TEST_F(HostileMemory, AtomicsAreForHintsAndCellsOnly) {
   }
 }
 
+// The records, and the groups that say where they are.
+TEST_F(HostileMemory, ExtentsAreReadAndNotChanged) {
+  std::set<std::uint32_t> kinds;
+  for (const ExtentEntry& extent : extents()) {
+    if (!kinds.insert(extent.kind).second) continue;
+    const RemoteSpan place{.address = extent.address,
+                           .length = std::uint64_t{extent.units} * kUnitBytes,
+                           .rkey = extent.remote_key};
+    EXPECT_EQ(read(place), IBV_WC_SUCCESS) << "kind " << extent.kind;
+    EXPECT_REFUSED(write(place)) << "kind " << extent.kind;
+    EXPECT_REFUSED(fetch_add(place)) << "kind " << extent.kind;
+    RemoteSpan behind = place;
+    behind.address += round_up(place.length, std::uint64_t{4096});
+    EXPECT_REFUSED(read(behind)) << "kind " << extent.kind;
+  }
+  EXPECT_THAT(kinds, UnorderedElementsAre(ExtentEntry::kIndex, ExtentEntry::kData));
+}
+
 TEST_F(HostileMemory, AKeyOpensItsOwnRegionOnly) {
   EXPECT_EQ(read(span_of(accept().hints)), IBV_WC_SUCCESS);
   RemoteSpan place = span_of(accept().root);
@@ -184,7 +224,8 @@ TEST_F(HostileMemory, AKeyOpensItsOwnRegionOnly) {
   EXPECT_REFUSED(read(place));
 }
 
-// Neighbouring keys, as one would guess them: no other memory of the server is open to any key.
+// Neighbouring keys, as one would guess them, at an address that every client knows. Which memory
+// has a remote right at all is decided where it is registered (server/network/endpoints.cc).
 TEST_F(HostileMemory, GuessedKeysOpenNothing) {
   constexpr std::uint32_t kGuesses = 16;
   const RemoteSpan root = span_of(accept().root);

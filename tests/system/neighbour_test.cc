@@ -401,9 +401,8 @@ TEST_F(Places, OfSilentClientsAreGivenToWhoComes) {
   EXPECT_TRUE(mine_.ask({.opcode = Opcode::kPing})) << "who was heard lately stays";
 }
 
-// Over verbs all of them are of one host here, the newcomer too.
+// Not over verbs (CMakeLists.txt).
 TEST_F(Places, OfOneThatPingsAllTheTimeAreGivenToWhoComes) {
-  if (test_transport() == Transport::kVerbs) return expect_newcomers_get_in();
   take_all_places();
   std::atomic<bool> over{false};
   std::thread pinger([&] {

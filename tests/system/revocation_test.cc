@@ -66,6 +66,7 @@ class Revocation : public UsersTest {
         "{} to the first failing READ, {} rounds: least {:.1f} ms, median {:.1f} ms, p90 "
         "{:.1f} ms, most {:.1f} ms\n",
         what, took_.size(), at(0), at(50), at(90), at(100));
+    EXPECT_LT(at(50), 1000) << "ms, ten times the aim";
   }
 
   const SteadyClock clock_;

@@ -49,11 +49,12 @@ class RawUser {
     EXPECT_TRUE(decoded);
     return decoded ? *decoded : ConnectReject{};
   }
-  // Adds the proof for the challenge that the last reject had.
-  void prove() {
+  // Adds the proof for the challenge that the last reject had; of a client that called another
+  // server, if its address is given.
+  void prove(const std::string& other_server = {}) {
     ASSERT_TRUE(reject().challenge);
     const Challenge challenge = *reject().challenge;
-    called_ = rejection_.called;
+    called_ = other_server.empty() ? rejection_.called : other_server;
     request_.stamp = challenge.stamp;
     request_.proof = make_proof(keys_, {.stamp = challenge.stamp,
                                         .cookie = challenge.cookie,

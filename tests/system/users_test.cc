@@ -141,6 +141,32 @@ TEST_F(UsersTest, ACapturedRequestIsOfNoUseToAnother) {
   EXPECT_TRUE(neighbour.put("key", "value"));
 }
 
+// Who stands between passes a server's challenge on to a client that has called somebody else, and
+// the client's proof to the server.
+TEST_F(UsersTest, AProofForAnotherServerIsOfNoUseHere) {
+  serve();
+  RawUser raw(server_->address(), "anna", keys("anna"));
+  ASSERT_FALSE(raw.connect());
+  raw.prove("192.0.2.9:7471");
+  EXPECT_FALSE(raw.connect());
+  EXPECT_EQ(raw.reject().text, kWrong);
+  raw.request().stamp = 0;
+  ASSERT_FALSE(raw.connect());
+  raw.prove();
+  EXPECT_TRUE(raw.connect()) << "as it is for this one";
+}
+
+TEST_F(UsersTest, TheLogSaysWhoMayConnect) {
+  serve();
+  EXPECT_THAT(server_->process().output(),
+              HasSubstr("only users of the file of --users may connect"));
+  server_->stop_and_check();
+  Server open_to_all({"--memory", "32MiB"});  // the tests' servers have --no-auth
+  EXPECT_THAT(
+      open_to_all.process().output(),
+      HasSubstr("every host that reaches the server may read and write, as --no-auth says"));
+}
+
 // No secret is found by trying, and those who share a host with one that tries are not kept out.
 TEST_F(UsersTest, WrongProofsKeepNobodyOut) {
   serve({"--max-offences", "1"});

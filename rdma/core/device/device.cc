@@ -242,9 +242,9 @@ Result<DeviceAttributes> Device::attributes() const {
   out.on_demand_paging = (raw.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
   out.core_clock_khz = raw.hca_core_clock;
   out.iwarp = context_->device->transport_type == IBV_TRANSPORT_IWARP;
-  // The kernel gives rdma_rxe this vendor id; older kernels set none, so the name decides.
+  // The kernel gives rdma_rxe this vendor id. Anybody may give a device any name.
   constexpr std::uint32_t kSoftRoceVendor = 0xFFFFFF;
-  out.soft_roce = from.vendor_id == kSoftRoceVendor || name().starts_with("rxe");
+  out.soft_roce = from.vendor_id == kSoftRoceVendor;
   return out;
 }
 
