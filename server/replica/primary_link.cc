@@ -54,7 +54,7 @@ void PrimaryLink::connect(const Member& primary) {
 
 // A secret or a version that does not fit is said once, and not at each attempt. A backup in sync
 // that the primary does not take for the failure time takes over or is left out, so it does not
-// pause for long; and what fails for a moment, as while another primary is elected, is no news.
+// pause for long; and what fails for a moment, as while another primary is elected, is not said.
 void PrimaryLink::not_connected(const Member& primary, const std::string& why) {
   const Member* const now_primary = around_.membership.primary_member();
   if (now_primary == nullptr || now_primary->epoch != primary.epoch) return;

@@ -85,7 +85,7 @@ class Outcomes {
   std::array<KeptOutcome, kMaxCredits> kept_{};
   std::array<std::unique_ptr<PackOutcome>, kMaxCredits> packs_;
 };
-// What server/README.md says of a client that has gone.
+// What server/README.md says of a client that has disconnected.
 static_assert(sizeof(Outcomes) <= 300 && kMaxCredits * kMostOutcomeBytes <= 4096);
 
 }  // namespace rkv::server

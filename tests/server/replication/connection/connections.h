@@ -79,7 +79,7 @@ struct End {
   std::vector<std::string> ends;
 };
 
-// A replica of before the versions had names: whoever calls it refuses it.
+// A replica of before the versions had names: its callers refuse it.
 class UnversionedReplica {
  public:
   UnversionedReplica(asio::io_context& io, const GroupSecret& secret)
