@@ -31,7 +31,8 @@ Primary::Primary(ReplicaLog& log, Replica replica, GroupConfiguration configurat
 
 bool Primary::counts(std::uint64_t epoch) const {
   return epoch != replica_.epoch && epoch != 0 &&
-         (has_process(configuration_, epoch) || (change_ && has_process(*change_, epoch)));
+         (has_process(configuration_, epoch) || (change_ && has_process(*change_, epoch)) ||
+          epoch == awaited_);
 }
 
 template <class Visit>
@@ -59,6 +60,9 @@ Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Na
 }
 
 void Primary::disconnected(std::uint64_t peer) {
+  if (const auto at = connections_.find(peer);
+      at != connections_.end() && at->second.replica.epoch == awaited_)
+    awaited_ = 0;
   connections_.erase(peer);
   forget_processes();
 }
@@ -258,11 +262,15 @@ bool Primary::has_failed(const Process& process, Nanos now) const {
 // What was answered as written in the terms before is on this replica's own disk at least: its
 // marks do not show that before all in sync have answered.
 bool Primary::may_join(const Connection& connection, Nanos now) const {
+  return has_all_but_the_newest(connection, now) &&
+         processes_.at(connection.replica.epoch).last.version >= marks_.replicated;
+}
+
+bool Primary::has_all_but_the_newest(const Connection& connection, Nanos now) const {
   const auto at = processes_.find(connection.replica.epoch);
   if (at == processes_.end() || connection.needs_copy || !at->second.has_answered) return false;
   const Process& process = at->second;
   return !has_failed(process, now) && process.last.version >= inherited_ &&
-         process.last.version >= marks_.replicated &&
          process.wal >= std::max(marks_.wal, std::min(own_wal_, inherited_)) &&
          process.sync >= std::max(marks_.sync, std::min(own_sync_, inherited_)) &&
          process.unix_ms >= unix_ms_;
@@ -276,7 +284,8 @@ std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
     if (next) return *next;
   }
   for (const auto& [peer, connection] : connections_) {
-    if (counts(connection.replica.epoch) || !may_join(connection, now)) continue;
+    if (has_process(configuration_, connection.replica.epoch) || !may_join(connection, now))
+      continue;
     const auto next = joined(configuration_, connection.replica);
     if (next) return *next;
   }
@@ -307,8 +316,25 @@ std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
   if (note_silence(now) || change_) return std::nullopt;
   change_ = wanted_change(now);
   change_since_ = now;
+  change_ ? void(awaited_ = 0) : await_joiner(now);
   update();
   return change_;
+}
+
+// PRIMARY-8. What it has on its disk is not behind the marks, so it may join as soon as it has
+// answered what it has been sent.
+void Primary::await_joiner(Nanos now) {
+  if (now - awaited_since_ >= kAwaits) awaited_ = 0;
+  if (now - awaited_since_ < kAwaitsAgain || has_handed_over() || !has_ticks_) return;
+  for (const auto& [peer, connection] : connections_) {
+    const std::uint64_t epoch = connection.replica.epoch;
+    if (has_process(configuration_, epoch) || !has_all_but_the_newest(connection, now) ||
+        log_.bytes_after(processes_.at(epoch).last) > kLacksLittle)
+      continue;
+    awaited_ = epoch;
+    awaited_since_ = now;
+    return;
+  }
 }
 
 void Primary::resumed(Nanos now) {

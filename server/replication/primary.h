@@ -3,7 +3,7 @@
 // the set of replicas in sync it wants.
 //
 // A process counts if it is in sync, or may be: in the configuration, or in a change whose outcome
-// is not known.
+// is not known; or if it is awaited.
 //
 // Invariants (rules of tests/model/README.md):
 //  PRIMARY-1  Marks never fall. No mark is above what any process that counts has answered in this
@@ -18,6 +18,10 @@
 //  PRIMARY-7  A primary that hands over covers no tick any more. It tells a backup only when its
 //      clock has passed the last tick by the window, so that no call is believed that begins later,
 //      and when it wants no change. From then on it is silent for the rest of its term.
+//  PRIMARY-8  A joiner that lacks little is awaited: it counts for kAwaits, and no more than once
+//  in
+//      kAwaitsAgain. Else a group whose clients never pause would never have its backup back, which
+//      is always a round trip behind a primary that is alone.
 //
 // Thread safety: none.
 #pragma once
@@ -40,6 +44,10 @@ class Primary {
   // Of messages on a connection that are not answered. Further ones wait: a backup answers all that
   // it has received at once.
   static constexpr std::size_t kMaxUnanswered = std::size_t{1} << 16;
+  // For so long writes wait for a backup that may not come after all.
+  static constexpr Nanos kAwaits = 100 * kNanosPerMs;
+  static constexpr Nanos kAwaitsAgain = kNanosPerSecond;
+  static constexpr std::uint64_t kLacksLittle = std::uint64_t{1} << 20;  // bytes of the log
 
   // In the term of `configuration`, whose primary is `replica`. `unix_ms`: the highest time that it
   // has received. The log must outlive the primary.
@@ -182,7 +190,9 @@ class Primary {
   bool is_silent(Nanos now) const;
   bool note_silence(Nanos now);
   bool has_failed(const Process& process, Nanos now) const;
+  bool has_all_but_the_newest(const Connection& connection, Nanos now) const;
   bool may_join(const Connection& connection, Nanos now) const;
+  void await_joiner(Nanos now);
   std::optional<GroupConfiguration> wanted_change(Nanos now) const;
 
   ReplicaLog& log_;
@@ -191,6 +201,8 @@ class Primary {
   GroupConfiguration configuration_;
   std::optional<GroupConfiguration> change_{};  // its outcome is not known
   Nanos change_since_ = 0;
+  std::uint64_t awaited_ = 0;  // the epoch of a joiner; 0: none
+  Nanos awaited_since_ = std::numeric_limits<Nanos>::min() / 2;
   std::string removing_;  // a member; empty: none
   const std::uint64_t inherited_;
   Marks marks_;

@@ -287,6 +287,91 @@ TEST_F(PrimaryTest, AJoinerHasWhatWasAnsweredAsWritten) {
   EXPECT_TRUE(primary.begin_change(now));
 }
 
+// A primary that is alone, with a backup that comes back. Whatever it answers, the log is longer by
+// then (PRIMARY-8).
+struct AwaitedJoiner : PrimaryTest {
+  Primary alone{log, replica("a", 1), *founded(kGroup, replica("a", 1), 1), 0, times, kStart};
+  std::uint64_t sent = 0;
+
+  void append_alone(std::uint64_t version, std::size_t bytes = 8) {
+    log.append(at(1, version), std::make_shared<const std::vector<std::byte>>(bytes));
+    alone.update();
+  }
+  void connect_joiner() {
+    const Hello hello{.replica = replica("d", 4),
+                      .group = kGroup,
+                      .term = 1,
+                      .start = {},
+                      .history = history({at(1, 10)})};
+    EXPECT_EQ(alone.connected(4, hello, now), Primary::Admission::kAccepted);
+  }
+  void answer(std::uint64_t last) {
+    while (auto one = alone.next(4, now))
+      sent = one->number;
+    EXPECT_TRUE(alone.answered(4, {.number = sent, .last = at(1, last)}, now));
+  }
+};
+
+TEST_F(AwaitedJoiner, JoinsAlthoughTheLogGrowsAllTheTime) {
+  append_alone(20);
+  connect_joiner();
+  answer(10);
+  append_alone(30);
+  EXPECT_EQ(alone.marks().replicated, 30U);
+  EXPECT_FALSE(alone.begin_change(now)) << "it lacks what was answered";
+  append_alone(40);
+  EXPECT_EQ(alone.marks().replicated, 30U) << "it is awaited";
+  answer(30);
+  const auto change = alone.begin_change(now);
+  ASSERT_TRUE(change);
+  EXPECT_TRUE(change->has_in_sync(replica("d", 4)));
+  append_alone(50);
+  EXPECT_EQ(alone.marks().replicated, 30U);
+  answer(50);
+  EXPECT_EQ(alone.marks().replicated, 50U);
+}
+
+TEST_F(AwaitedJoiner, IsNotAwaitedForLongNorAgainAtOnce) {
+  append_alone(20);
+  connect_joiner();
+  answer(10);
+  EXPECT_FALSE(alone.begin_change(now));
+  append_alone(30);
+  EXPECT_EQ(alone.marks().replicated, 20U);
+  now += Primary::kAwaits - 1;
+  EXPECT_FALSE(alone.begin_change(now));
+  EXPECT_EQ(alone.marks().replicated, 20U);
+  now += 1;
+  EXPECT_FALSE(alone.begin_change(now));
+  EXPECT_EQ(alone.marks().replicated, 30U);
+  now += 400 * kMs;
+  answer(20);
+  append_alone(40);
+  EXPECT_FALSE(alone.begin_change(now));
+  EXPECT_EQ(alone.marks().replicated, 40U);
+  now += 500 * kMs;
+  answer(30);
+  EXPECT_FALSE(alone.begin_change(now));
+  append_alone(50);
+  EXPECT_EQ(alone.marks().replicated, 40U) << "again";
+  alone.disconnected(4);
+  EXPECT_FALSE(alone.begin_change(now));
+  EXPECT_EQ(alone.marks().replicated, 50U) << "nobody is awaited who is not there";
+}
+
+TEST_F(AwaitedJoiner, IsNotAwaitedIfItLacksMuch) {
+  append_alone(20, Primary::kLacksLittle + 1);
+  connect_joiner();
+  answer(10);
+  EXPECT_FALSE(alone.begin_change(now));
+  append_alone(30);
+  EXPECT_EQ(alone.marks().replicated, 30U);
+  answer(20);
+  EXPECT_FALSE(alone.begin_change(now));
+  append_alone(40);
+  EXPECT_EQ(alone.marks().replicated, 30U) << "now it lacks little";
+}
+
 // A joiner that has part of the log only.
 TEST_F(PrimaryTest, AJoinerHasWhatIsReplicated) {
   now += times.failure + 1;
