@@ -262,18 +262,25 @@ bool Primary::has_failed(const Process& process, Nanos now) const {
 // What was answered as written in the terms before is on this replica's own disk at least: its
 // marks do not show that before all in sync have answered.
 bool Primary::may_join(const Connection& connection, Nanos now) const {
-  return has_all_but_the_newest(connection, now) &&
-         processes_.at(connection.replica.epoch).last.version >= marks_.replicated;
-}
-
-bool Primary::has_all_but_the_newest(const Connection& connection, Nanos now) const {
   const auto at = processes_.find(connection.replica.epoch);
   if (at == processes_.end() || connection.needs_copy || !at->second.has_answered) return false;
   const Process& process = at->second;
   return !has_failed(process, now) && process.last.version >= inherited_ &&
+         process.last.version >= marks_.replicated &&
          process.wal >= std::max(marks_.wal, std::min(own_wal_, inherited_)) &&
          process.sync >= std::max(marks_.sync, std::min(own_sync_, inherited_)) &&
          process.unix_ms >= unix_ms_;
+}
+
+// In its memory and in its write-ahead log.
+bool Primary::lacks_little(const Connection& connection, Nanos now) const {
+  const auto at = processes_.find(connection.replica.epoch);
+  if (at == processes_.end() || connection.needs_copy || !at->second.has_answered) return false;
+  const Process& process = at->second;
+  const LogPosition written{.term = configuration_.term, .version = process.wal};
+  return !has_failed(process, now) && process.last.version >= inherited_ &&
+         log_.bytes_after(process.last) <= kLacksLittle &&
+         log_.bytes_after(written) <= kLacksLittle;
 }
 
 std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
@@ -321,18 +328,17 @@ std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
   return change_;
 }
 
-// PRIMARY-8. What it has on its disk is not behind the marks, so it may join as soon as it has
-// answered what it has been sent.
+// PRIMARY-8. It counts, so that what it lacks becomes no more: of the log, of what is on disks, of
+// the time. It is asked for what its disk lacks.
 void Primary::await_joiner(Nanos now) {
   if (now - awaited_since_ >= kAwaits) awaited_ = 0;
   if (now - awaited_since_ < kAwaitsAgain || has_handed_over() || !has_ticks_) return;
   for (const auto& [peer, connection] : connections_) {
     const std::uint64_t epoch = connection.replica.epoch;
-    if (has_process(configuration_, epoch) || !has_all_but_the_newest(connection, now) ||
-        log_.bytes_after(processes_.at(epoch).last) > kLacksLittle)
-      continue;
+    if (has_process(configuration_, epoch) || !lacks_little(connection, now)) continue;
     awaited_ = epoch;
     awaited_since_ = now;
+    want({.wal = marks_.wal, .sync = marks_.sync});
     return;
   }
 }

@@ -190,7 +190,7 @@ class Primary {
   bool is_silent(Nanos now) const;
   bool note_silence(Nanos now);
   bool has_failed(const Process& process, Nanos now) const;
-  bool has_all_but_the_newest(const Connection& connection, Nanos now) const;
+  bool lacks_little(const Connection& connection, Nanos now) const;
   bool may_join(const Connection& connection, Nanos now) const;
   void await_joiner(Nanos now);
   std::optional<GroupConfiguration> wanted_change(Nanos now) const;

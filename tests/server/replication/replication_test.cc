@@ -308,7 +308,7 @@ struct AwaitedJoiner : PrimaryTest {
   void answer(std::uint64_t last) {
     while (auto one = alone.next(4, now))
       sent = one->number;
-    EXPECT_TRUE(alone.answered(4, {.number = sent, .last = at(1, last)}, now));
+    EXPECT_TRUE(alone.answered(4, {.number = sent, .last = at(1, last), .wal = last}, now));
   }
 };
 
@@ -329,6 +329,29 @@ TEST_F(AwaitedJoiner, JoinsAlthoughTheLogGrowsAllTheTime) {
   EXPECT_EQ(alone.marks().replicated, 30U);
   answer(50);
   EXPECT_EQ(alone.marks().replicated, 50U);
+}
+
+// Its disk is behind the primary's, which goes on: it is asked, and joins when it has caught up.
+TEST_F(AwaitedJoiner, IsAskedForWhatItsDiskLacks) {
+  append_alone(20);
+  alone.on_disk(20, 20);
+  connect_joiner();
+  answer(20);
+  EXPECT_FALSE(alone.begin_change(now));
+  const auto asked = alone.next(4, now);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->wanted, (Wanted{.wal = 20, .sync = 20}));
+  append_alone(30);
+  alone.on_disk(30, 30);
+  EXPECT_EQ(alone.marks(), (Marks{.replicated = 20, .wal = 20, .sync = 20})) << "it is awaited";
+  const auto answers = [&](std::uint64_t wal, std::uint64_t sync) {
+    return alone.answered(4, {.number = asked->number, .last = at(1, 20), .wal = wal, .sync = sync},
+                          now);
+  };
+  EXPECT_TRUE(answers(20, 10));
+  EXPECT_FALSE(alone.begin_change(now)) << "20 was answered as on disk";
+  EXPECT_TRUE(answers(20, 20));
+  EXPECT_TRUE(alone.begin_change(now));
 }
 
 TEST_F(AwaitedJoiner, IsNotAwaitedForLongNorAgainAtOnce) {
