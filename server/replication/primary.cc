@@ -31,14 +31,11 @@ Primary::Primary(ReplicaLog& log, Replica replica, GroupConfiguration configurat
 
 bool Primary::counts(std::uint64_t epoch) const {
   return epoch != replica_.epoch && epoch != 0 &&
-         (has_process(configuration_, epoch) || (change_ && has_process(*change_, epoch)) ||
-          epoch == awaited_);
+         (has_process(configuration_, epoch) || (change_ && has_process(*change_, epoch)));
 }
 
-template <class Visit>
-void Primary::for_each_counted(Visit visit) const {
-  for (const auto& [epoch, process] : processes_)
-    if (counts(epoch)) visit(process);
+bool Primary::holds_marks(std::uint64_t epoch) const {
+  return counts(epoch) || (epoch != 0 && epoch == awaited_);
 }
 
 Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Nanos now) {
@@ -72,7 +69,7 @@ void Primary::disconnected(std::uint64_t peer) {
 void Primary::forget_processes() {
   std::erase_if(processes_, [this](const auto& process) {
     const std::uint64_t epoch = process.first;
-    return !counts(epoch) && std::ranges::none_of(connections_, [epoch](const auto& each) {
+    return !holds_marks(epoch) && std::ranges::none_of(connections_, [epoch](const auto& each) {
       return each.second.replica.epoch == epoch;
     });
   });
@@ -161,12 +158,13 @@ void Primary::on_disk(std::uint64_t wal, std::uint64_t sync) {
 void Primary::update() {
   Marks least{.replicated = log_.last().version, .wal = own_wal_, .sync = own_sync_};
   std::uint64_t unix_ms = proposed_ms_;
-  for_each_counted([&](const Process& process) {
+  for (const auto& [epoch, process] : processes_) {
+    if (!holds_marks(epoch)) continue;
     least.replicated = std::min(least.replicated, process.last.version);
     least.wal = std::min(least.wal, process.wal);
     least.sync = std::min(least.sync, process.sync);
     unix_ms = std::min(unix_ms, process.unix_ms);
-  });
+  }
   marks_.replicated = std::max(marks_.replicated, least.replicated);
   marks_.wal = std::max(marks_.wal, std::min(least.wal, marks_.replicated));
   marks_.sync = std::max(marks_.sync, std::min(least.sync, marks_.replicated));
@@ -175,10 +173,11 @@ void Primary::update() {
 
 Nanos Primary::heard_since() const {
   Nanos since = std::numeric_limits<Nanos>::max();
-  for_each_counted([&](const Process& process) {
+  for (const auto& [epoch, process] : processes_) {
+    if (!counts(epoch)) continue;
     since = std::min(since,
                      process.has_answered ? process.lease_from : std::numeric_limits<Nanos>::min());
-  });
+  }
   return since;
 }
 
@@ -272,15 +271,16 @@ bool Primary::may_join(const Connection& connection, Nanos now) const {
          process.unix_ms >= unix_ms_;
 }
 
-// In its memory and in its write-ahead log.
+// In its memory, and in its write-ahead log of what the marks say is in all of them.
 bool Primary::lacks_little(const Connection& connection, Nanos now) const {
   const auto at = processes_.find(connection.replica.epoch);
   if (at == processes_.end() || connection.needs_copy || !at->second.has_answered) return false;
   const Process& process = at->second;
-  const LogPosition written{.term = configuration_.term, .version = process.wal};
   return !has_failed(process, now) && process.last.version >= inherited_ &&
          log_.bytes_after(process.last) <= kLacksLittle &&
-         log_.bytes_after(written) <= kLacksLittle;
+         log_.bytes_after_version(process.wal) <=
+             log_.bytes_after_version(marks_.wal) + kLacksLittle &&
+         joined(configuration_, connection.replica).has_value();
 }
 
 std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
@@ -291,8 +291,7 @@ std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
     if (next) return *next;
   }
   for (const auto& [peer, connection] : connections_) {
-    if (has_process(configuration_, connection.replica.epoch) || !may_join(connection, now))
-      continue;
+    if (counts(connection.replica.epoch) || !may_join(connection, now)) continue;
     const auto next = joined(configuration_, connection.replica);
     if (next) return *next;
   }
@@ -333,14 +332,19 @@ std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
 void Primary::await_joiner(Nanos now) {
   if (now - awaited_since_ >= kAwaits) awaited_ = 0;
   if (now - awaited_since_ < kAwaitsAgain || has_handed_over() || !has_ticks_) return;
-  for (const auto& [peer, connection] : connections_) {
-    const std::uint64_t epoch = connection.replica.epoch;
-    if (has_process(configuration_, epoch) || !lacks_little(connection, now)) continue;
-    awaited_ = epoch;
-    awaited_since_ = now;
-    want({.wal = marks_.wal, .sync = marks_.sync});
-    return;
-  }
+  const auto next = [&](std::uint64_t behind) {
+    return std::find_if(
+        connections_.upper_bound(behind), connections_.end(), [&](const auto& each) {
+          return !counts(each.second.replica.epoch) && lacks_little(each.second, now);
+        });
+  };
+  auto found = next(awaited_peer_);
+  if (found == connections_.end()) found = next(0);
+  if (found == connections_.end()) return;
+  awaited_ = found->second.replica.epoch;
+  awaited_peer_ = found->first;
+  awaited_since_ = now;
+  want({.wal = marks_.wal, .sync = marks_.sync});
 }
 
 void Primary::resumed(Nanos now) {

@@ -3,11 +3,11 @@
 // the set of replicas in sync it wants.
 //
 // A process counts if it is in sync, or may be: in the configuration, or in a change whose outcome
-// is not known; or if it is awaited.
+// is not known. What is awaited as well holds the marks, but no lease: it cannot take over.
 //
 // Invariants (rules of tests/model/README.md):
-//  PRIMARY-1  Marks never fall. No mark is above what any process that counts has answered in this
-//      term, nor above the primary's own log or disk.
+//  PRIMARY-1  Marks never fall. No mark rises above what any process that counts has answered in
+//      this term, nor above the primary's own log or disk.
 //  PRIMARY-2  The lease is counted from before the message was sent that the last answer is to; it
 //      is the least over all processes that count. Alone, the primary needs none.
 //  PRIMARY-3  A process that is to join counts from before the change is sent. One that is to leave
@@ -18,10 +18,10 @@
 //  PRIMARY-7  A primary that hands over covers no tick any more. It tells a backup only when its
 //      clock has passed the last tick by the window, so that no call is believed that begins later,
 //      and when it wants no change. From then on it is silent for the rest of its term.
-//  PRIMARY-8  A joiner that lacks little is awaited: it counts for kAwaits, and no more than once
-//  in
-//      kAwaitsAgain. Else a group whose clients never pause would never have its backup back, which
-//      is always a round trip behind a primary that is alone.
+//  PRIMARY-8  A joiner that lacks little is awaited: marks rise no further than it has answered,
+//  for
+//      kAwaits, and not again within kAwaitsAgain. Else a group whose clients never pause would
+//      never have its backup back, which is always a round trip behind a primary that is alone.
 //
 // Thread safety: none.
 #pragma once
@@ -183,10 +183,9 @@ class Primary {
   };
 
   bool counts(std::uint64_t epoch) const;
+  bool holds_marks(std::uint64_t epoch) const;
   void forget_processes();
   Other other(const Replica& replica, const Connection* connection) const;
-  template <class Visit>
-  void for_each_counted(Visit visit) const;
   bool is_silent(Nanos now) const;
   bool note_silence(Nanos now);
   bool has_failed(const Process& process, Nanos now) const;
@@ -201,7 +200,8 @@ class Primary {
   GroupConfiguration configuration_;
   std::optional<GroupConfiguration> change_{};  // its outcome is not known
   Nanos change_since_ = 0;
-  std::uint64_t awaited_ = 0;  // the epoch of a joiner; 0: none
+  std::uint64_t awaited_ = 0;       // the epoch of a joiner; 0: none
+  std::uint64_t awaited_peer_ = 0;  // the connection that was awaited last: others come first
   Nanos awaited_since_ = std::numeric_limits<Nanos>::min() / 2;
   std::string removing_;  // a member; empty: none
   const std::uint64_t inherited_;

@@ -26,6 +26,12 @@ std::uint64_t ReplicaLog::bytes_after(const LogPosition& position) const {
   return at == blocks_.end() ? 0 : appended_bytes_ - at->before;
 }
 
+std::uint64_t ReplicaLog::bytes_after_version(std::uint64_t version) const {
+  const auto at = std::ranges::lower_bound(blocks_, version, {},
+                                           [](const Kept& kept) { return kept.previous.version; });
+  return at == blocks_.end() ? 0 : appended_bytes_ - at->before;
+}
+
 const EntryBlock* ReplicaLog::after(const LogPosition& position) const {
   const auto at = find_after(position);
   if (at == blocks_.end()) return nullptr;

@@ -64,6 +64,8 @@ class ReplicaLog {
   std::size_t kept_bytes() const { return kept_bytes_; }
   // Of the blocks behind `position` that are kept.
   std::uint64_t bytes_after(const LogPosition& position) const;
+  // The same of a version, of whatever term. A block that begins before it does not count.
+  std::uint64_t bytes_after_version(std::uint64_t version) const;
 
  private:
   struct Kept : EntryBlock {

@@ -79,6 +79,10 @@ TEST(ReplicaLog, CountsTheBytesBehindAPosition) {
   log.cut(at(1, 30));
   log.append(at(2, 50), some());
   EXPECT_EQ(log.bytes_after(at(1, 20)), 16U);
+  // Of a version, whatever its term: at the end of a block, and within one.
+  EXPECT_EQ(log.bytes_after_version(20), 16U);
+  EXPECT_EQ(log.bytes_after_version(25), 8U);
+  EXPECT_EQ(log.bytes_after_version(50), 0U);
 }
 
 struct BackupTest : testing::Test {
@@ -321,6 +325,7 @@ TEST_F(AwaitedJoiner, JoinsAlthoughTheLogGrowsAllTheTime) {
   EXPECT_FALSE(alone.begin_change(now)) << "it lacks what was answered";
   append_alone(40);
   EXPECT_EQ(alone.marks().replicated, 30U) << "it is awaited";
+  EXPECT_EQ(alone.lease_until(), std::numeric_limits<Nanos>::max()) << "and cannot take over";
   answer(30);
   const auto change = alone.begin_change(now);
   ASSERT_TRUE(change);
