@@ -17,9 +17,7 @@ Error OutcomeFinder::not_known() {
   ++session_.stats.outcomes_unknown;
   return {.code = Code::kDisconnected,
           .write = WriteOutcome::kMayHaveHappened,
-          .text =
-              "the connection was lost before the answer came, and the server does not know what "
-              "became of the write"};
+          .text = "the connection was lost before the answer came"};
 }
 
 Request OutcomeFinder::question(const SentWrite& write,

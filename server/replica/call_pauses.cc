@@ -4,7 +4,7 @@
 
 namespace rkv::server {
 
-void CallPauses::of(const Member& primary) {
+void CallPauses::set_primary(const Member& primary) {
   if (primary.name == name_ && primary.epoch == epoch_) return;
   *this = {};
   name_ = primary.name;

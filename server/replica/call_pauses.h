@@ -3,7 +3,7 @@
 // not filled, twenty times a second. A reason is news once. A connection that lasted is forgiven,
 // and so is another primary.
 //
-//   pauses.of(primary);
+//   pauses.set_primary(primary);
 //   if (pauses.are_over(now)) call();
 //   if (pauses.failed(why, now)) log_warn(...);   // what the log has not said yet
 //
@@ -25,11 +25,11 @@ class CallPauses {
   static constexpr Nanos kLasts = kNanosPerSecond;
   static constexpr std::size_t kReasons = 16;
 
-  // The one that will be called. Another one, or another process of the same name, is called at
-  // once.
-  void of(const Member& primary);
+  // Says which primary will be called. Another one than before, or another process of the same
+  // name, is called at once.
+  void set_primary(const Member& primary);
   bool are_over(Nanos now) const { return now >= until_; }
-  // The pause of who must not be late.
+  // Begins a pause of kFirst, whatever has failed before: for a backup that must not be late.
   void begin_shortest(Nanos now) { until_ = now + kFirst; }
   // A call failed at `now`, or a connection that was made at `since` ended. Returns whether `why`
   // is news.

@@ -36,7 +36,7 @@ void PrimaryLink::step(bool may_connect) {
     return;
   }
   if (!may_connect || primary == nullptr || is_connecting_ || copy_ != nullptr) return;
-  pauses_.of(*primary);
+  pauses_.set_primary(*primary);
   if (pauses_.are_over(now()) && now() >= copy_again_at_) connect(*primary);
 }
 

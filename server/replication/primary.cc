@@ -35,7 +35,7 @@ bool Primary::counts(std::uint64_t epoch) const {
 }
 
 bool Primary::holds_marks(std::uint64_t epoch) const {
-  return counts(epoch) || (epoch != 0 && epoch == awaited_);
+  return counts(epoch) || epoch == awaited_;
 }
 
 Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Nanos now) {
@@ -258,27 +258,30 @@ bool Primary::has_failed(const Process& process, Nanos now) const {
   return is_over(process.heard_at) || (process.last < log_.last() && is_over(process.advanced_at));
 }
 
+// nullptr: it cannot join, nor be awaited.
+const Primary::Process* Primary::well(const Connection& connection, Nanos now) const {
+  const auto at = processes_.find(connection.replica.epoch);
+  if (at == processes_.end() || connection.needs_copy || !at->second.has_answered) return nullptr;
+  const Process& process = at->second;
+  const bool is_well = !has_failed(process, now) && process.last.version >= inherited_;
+  return is_well ? &process : nullptr;
+}
+
 // What was answered as written in the terms before is on this replica's own disk at least: its
 // marks do not show that before all in sync have answered.
 bool Primary::may_join(const Connection& connection, Nanos now) const {
-  const auto at = processes_.find(connection.replica.epoch);
-  if (at == processes_.end() || connection.needs_copy || !at->second.has_answered) return false;
-  const Process& process = at->second;
-  return !has_failed(process, now) && process.last.version >= inherited_ &&
-         process.last.version >= marks_.replicated &&
-         process.wal >= std::max(marks_.wal, std::min(own_wal_, inherited_)) &&
-         process.sync >= std::max(marks_.sync, std::min(own_sync_, inherited_)) &&
-         process.unix_ms >= unix_ms_;
+  const Process* const process = well(connection, now);
+  return process != nullptr && process->last.version >= marks_.replicated &&
+         process->wal >= std::max(marks_.wal, std::min(own_wal_, inherited_)) &&
+         process->sync >= std::max(marks_.sync, std::min(own_sync_, inherited_)) &&
+         process->unix_ms >= unix_ms_;
 }
 
-// In its memory, and in its write-ahead log of what the marks say is in all of them.
+// Of the log, and in its write-ahead log of what the marks say is in all of them.
 bool Primary::lacks_little(const Connection& connection, Nanos now) const {
-  const auto at = processes_.find(connection.replica.epoch);
-  if (at == processes_.end() || connection.needs_copy || !at->second.has_answered) return false;
-  const Process& process = at->second;
-  return !has_failed(process, now) && process.last.version >= inherited_ &&
-         log_.bytes_after(process.last) <= kLacksLittle &&
-         log_.bytes_after_version(process.wal) <=
+  const Process* const process = well(connection, now);
+  return process != nullptr && log_.bytes_after(process->last) <= kLacksLittle &&
+         log_.bytes_after_version(process->wal) <=
              log_.bytes_after_version(marks_.wal) + kLacksLittle &&
          joined(configuration_, connection.replica).has_value();
 }
@@ -322,13 +325,17 @@ std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
   if (note_silence(now) || change_) return std::nullopt;
   change_ = wanted_change(now);
   change_since_ = now;
-  change_ ? void(awaited_ = 0) : await_joiner(now);
+  if (change_) {
+    awaited_ = 0;
+  } else {
+    await_joiner(now);
+  }
   update();
   return change_;
 }
 
-// PRIMARY-8. It counts, so that what it lacks becomes no more: of the log, of what is on disks, of
-// the time. It is asked for what its disk lacks.
+// PRIMARY-8. The marks are held, so that the joiner lacks no more than now: of the log, of what is
+// on disks, of the time. It is asked for what its disk lacks.
 void Primary::await_joiner(Nanos now) {
   if (now - awaited_since_ >= kAwaits) awaited_ = 0;
   if (now - awaited_since_ < kAwaitsAgain || has_handed_over() || !has_ticks_) return;

@@ -3,7 +3,7 @@
 // the set of replicas in sync it wants.
 //
 // A process counts if it is in sync, or may be: in the configuration, or in a change whose outcome
-// is not known. What is awaited as well holds the marks, but no lease: it cannot take over.
+// is not known. A process that is awaited holds the marks too, but no lease: it cannot take over.
 //
 // Invariants (rules of tests/model/README.md):
 //  PRIMARY-1  Marks never fall. No mark rises above what any process that counts has answered in
@@ -18,10 +18,10 @@
 //  PRIMARY-7  A primary that hands over covers no tick any more. It tells a backup only when its
 //      clock has passed the last tick by the window, so that no call is believed that begins later,
 //      and when it wants no change. From then on it is silent for the rest of its term.
-//  PRIMARY-8  A joiner that lacks little is awaited: marks rise no further than it has answered,
-//  for
-//      kAwaits, and not again within kAwaitsAgain. Else a group whose clients never pause would
-//      never have its backup back, which is always a round trip behind a primary that is alone.
+//  PRIMARY-8  A joiner that lacks little is awaited: for kAwaits no mark rises above what it has
+//      answered, and then it is not awaited again within kAwaitsAgain. Else a group whose clients
+//      never pause might never have its backup back: the log of a primary that is alone is always a
+//      round trip ahead.
 //
 // Thread safety: none.
 #pragma once
@@ -44,7 +44,7 @@ class Primary {
   // Of messages on a connection that are not answered. Further ones wait: a backup answers all that
   // it has received at once.
   static constexpr std::size_t kMaxUnanswered = std::size_t{1} << 16;
-  // For so long writes wait for a backup that may not come after all.
+  // PRIMARY-8. Writes wait for so long, although the backup may not join after all.
   static constexpr Nanos kAwaits = 100 * kNanosPerMs;
   static constexpr Nanos kAwaitsAgain = kNanosPerSecond;
   static constexpr std::uint64_t kLacksLittle = std::uint64_t{1} << 20;  // bytes of the log
@@ -189,6 +189,7 @@ class Primary {
   bool is_silent(Nanos now) const;
   bool note_silence(Nanos now);
   bool has_failed(const Process& process, Nanos now) const;
+  const Process* well(const Connection& connection, Nanos now) const;
   bool lacks_little(const Connection& connection, Nanos now) const;
   bool may_join(const Connection& connection, Nanos now) const;
   void await_joiner(Nanos now);

@@ -21,7 +21,7 @@ namespace {
 // Small messages are written together: in fewer packets, by fewer system calls.
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 constexpr std::size_t kBatchMessages = 64;
-// A record of TLS, which is as much as one read returns.
+// The longest record of TLS: a read returns one at most.
 constexpr std::size_t kReadBytes = std::size_t{16} << 10;
 }  // namespace
 
@@ -98,8 +98,8 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
   // A long message is read to its place, and short ones many at a time.
   void read() {
     const MutableBytes room = message_.room();
-    const bool is_long = room.size() >= read_.size();
-    const MutableBytes to = is_long ? room : MutableBytes(read_);
+    const bool is_long = room.size() >= read_buffer_.size();
+    const MutableBytes to = is_long ? room : MutableBytes(read_buffer_);
     stream_->stream.async_read_some(
         asio::buffer(to.data(), to.size()),
         [self = shared_from_this(), is_long](const asio::error_code& error, std::size_t read) {
@@ -116,7 +116,7 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
     if (is_in_place) {
       arrived(message_, read);
     } else {
-      take(message_, Bytes(read_).first(read));
+      take(message_, Bytes(read_buffer_).first(read));
     }
     tell_delivered();
     if (!ended_) this->read();
@@ -248,7 +248,7 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
   bool ended_ = false;
   bool silent_ = false;  // no callback any more
 
-  std::vector<std::byte> read_ = std::vector<std::byte>(kReadBytes);
+  std::vector<std::byte> read_buffer_ = std::vector<std::byte>(kReadBytes);
   MessageAssembler message_;
   bool has_delivered_ = false;      // and not said so yet
   bool peer_has_switched_ = false;  // what comes, comes by the lane

@@ -33,7 +33,7 @@ namespace rkv::server {
 struct EncryptedStream;
 class ReplicaLane;
 
-// Why there is no connection.
+// NoConnection: the reason why a connection was not made.
 struct NoConnection {
   std::string why;  // a sentence that names the other end
   // The other end says that it is a replica, and speaks another version. It may have proved

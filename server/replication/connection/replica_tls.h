@@ -7,7 +7,6 @@
 //      with a certificate in its place, fails.
 //  REPTLS-2  A stream that only receives ends with an error some 11 s after it heard the other
 //      end's host last.
-//
 //  REPTLS-3  A handshake succeeds only if both ends speak the same version of the replicas'
 //      protocol (encoding.h), which its ALPN names: both ends then know why it failed.
 //

@@ -10,12 +10,12 @@ const Member kPrimary{.name = "a", .address = "127.0.0.1:1", .epoch = 7};
 
 TEST(CallPauses, EachIsTwiceAsLongUpToTheLongest) {
   CallPauses pauses;
-  pauses.of(kPrimary);
+  pauses.set_primary(kPrimary);
   Nanos now = 5 * kNanosPerSecond;
   EXPECT_TRUE(pauses.are_over(now));
   for (const Nanos ms : {50, 100, 200, 400, 800, 1000, 1000}) {
     pauses.failed("refused", now);
-    pauses.of(kPrimary);
+    pauses.set_primary(kPrimary);
     EXPECT_FALSE(pauses.are_over(now + (ms * kNanosPerMs) - 1));
     now += ms * kNanosPerMs;
     EXPECT_TRUE(pauses.are_over(now));
@@ -24,7 +24,7 @@ TEST(CallPauses, EachIsTwiceAsLongUpToTheLongest) {
 
 TEST(CallPauses, AConnectionThatLastedIsForgivenAndOneThatDidNotIsNot) {
   CallPauses pauses;
-  pauses.of(kPrimary);
+  pauses.set_primary(kPrimary);
   pauses.failed("refused", 0);
   EXPECT_TRUE(pauses.ended("it says nothing", 0, CallPauses::kLasts - 1));
   EXPECT_FALSE(pauses.are_over(CallPauses::kLasts - 1 + (2 * CallPauses::kFirst) - 1));
@@ -34,7 +34,7 @@ TEST(CallPauses, AConnectionThatLastedIsForgivenAndOneThatDidNotIsNot) {
 
 TEST(CallPauses, AReasonIsNewsOnce) {
   CallPauses pauses;
-  pauses.of(kPrimary);
+  pauses.set_primary(kPrimary);
   EXPECT_TRUE(pauses.failed("another secret", 0));
   EXPECT_FALSE(pauses.failed("another secret", 1));
   EXPECT_TRUE(pauses.ended("refused", 1, 2));
@@ -47,7 +47,7 @@ TEST(CallPauses, AReasonIsNewsOnce) {
 
 TEST(CallPauses, TheShortestDoesNotGrow) {
   CallPauses pauses;
-  pauses.of(kPrimary);
+  pauses.set_primary(kPrimary);
   for (int call = 0; call < 5; ++call) {
     pauses.begin_shortest(call);
     EXPECT_FALSE(pauses.are_over(call + CallPauses::kFirst - 1));
@@ -59,7 +59,7 @@ TEST(CallPauses, AnotherPrimaryIsCalledAtOnce) {
   CallPauses pauses;
   for (const Member& primary : {Member{.name = "b", .address = "", .epoch = 7},
                                 Member{.name = "b", .address = "", .epoch = 8}, kPrimary}) {
-    pauses.of(primary);
+    pauses.set_primary(primary);
     EXPECT_TRUE(pauses.are_over(0));
     EXPECT_TRUE(pauses.failed("refused", 0));
     EXPECT_FALSE(pauses.are_over(0));

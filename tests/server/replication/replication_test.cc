@@ -171,6 +171,15 @@ TEST_F(BackupTest, IsBoundByItsLastAnswer) {
 }
 
 // A primary `a`, and backups b and c that are in sync.
+// Of a backup whose log ends there; version 0: it has none.
+Hello hello_of(Replica replica, const LogPosition& last = at(1, 10)) {
+  return {.replica = std::move(replica),
+          .group = kGroup,
+          .term = 1,
+          .start = {},
+          .history = last.version == 0 ? TermHistory{} : history({last})};
+}
+
 struct PrimaryTest : testing::Test {
   ReplicationTimes times;
   ReplicaLog log{history({at(1, 10)})};
@@ -180,12 +189,9 @@ struct PrimaryTest : testing::Test {
   Primary primary{log, replica("a", 1), configuration, 0, times, kStart};
 
   void connect(std::uint64_t epoch, LogPosition last = at(1, 10)) {
-    const Hello hello{.replica = replica(std::string(1, static_cast<char>('a' + epoch - 1)), epoch),
-                      .group = kGroup,
-                      .term = 1,
-                      .start = {},
-                      .history = last.version == 0 ? TermHistory{} : history({last})};
-    EXPECT_EQ(primary.connected(epoch, hello, now), Primary::Admission::kAccepted);
+    const std::string name(1, static_cast<char>('a' + epoch - 1));
+    EXPECT_EQ(primary.connected(epoch, hello_of(replica(name, epoch), last), now),
+              Primary::Admission::kAccepted);
   }
   // Takes all that is to be sent, and answers it `after` its sending.
   void exchange(std::uint64_t epoch, Nanos after = 0, std::uint64_t wal = 0,
@@ -302,12 +308,7 @@ struct AwaitedJoiner : PrimaryTest {
     alone.update();
   }
   void connect_joiner() {
-    const Hello hello{.replica = replica("d", 4),
-                      .group = kGroup,
-                      .term = 1,
-                      .start = {},
-                      .history = history({at(1, 10)})};
-    EXPECT_EQ(alone.connected(4, hello, now), Primary::Admission::kAccepted);
+    EXPECT_EQ(alone.connected(4, hello_of(replica("d", 4)), now), Primary::Admission::kAccepted);
   }
   void answer(std::uint64_t last) {
     while (auto one = alone.next(4, now))
@@ -422,12 +423,7 @@ TEST_F(PrimaryTest, AJoinerHasWhatIsReplicated) {
 TEST_F(PrimaryTest, AnotherProcessOfANameDoesNotCount) {
   connect(3);
   exchange(3);
-  const Hello hello{.replica = replica("b", 9),
-                    .group = kGroup,
-                    .term = 1,
-                    .start = {},
-                    .history = history({at(1, 10)})};
-  EXPECT_EQ(primary.connected(9, hello, now), Primary::Admission::kAccepted);
+  EXPECT_EQ(primary.connected(9, hello_of(replica("b", 9)), now), Primary::Admission::kAccepted);
   exchange(9);
   EXPECT_EQ(primary.marks(), Marks{}) << "the process of b that is in sync has answered nothing";
   EXPECT_EQ(primary.lease_until(), std::numeric_limits<Nanos>::min());
@@ -504,11 +500,7 @@ TEST_F(PrimaryTest, ABackupThatAnswersWithoutProgressLeaves) {
 TEST_F(PrimaryTest, HasSettledWhenWhatItInheritedIsReplicatedAndItsTimeIsAnswered) {
   Primary later(log, replica("a", 1), configuration, 500, times, now);
   const auto answer = [&](std::uint64_t epoch, std::uint64_t unix_ms) {
-    const Hello hello{.replica = replica(epoch == 2 ? "b" : "c", epoch),
-                      .group = kGroup,
-                      .term = 1,
-                      .start = {},
-                      .history = history({at(1, 10)})};
+    const Hello hello = hello_of(replica(epoch == 2 ? "b" : "c", epoch));
     EXPECT_EQ(later.connected(epoch, hello, now), Primary::Admission::kAccepted);
     ASSERT_TRUE(later.next(epoch, now));
     EXPECT_TRUE(later.answered(epoch, {.number = 1, .last = at(1, 10), .unix_ms = unix_ms}, now));

@@ -305,11 +305,9 @@ TEST(Group, APrimaryThatIsStoppedHandsOverAndNoCallFails) {
   }
   std::printf("%lu calls, none failed; the longest took %ld ms\n",
               static_cast<unsigned long>(calls), longest.count());
-  // The leases and the failure time were not waited out. An emulated processor needs as long as
-  // they last to start a primary: there the log alone says it.
-  if (!is_slow()) {
-    EXPECT_LT(longest, milliseconds(1500)) << group.logs();
-  }
+  // The leases and the failure time, 1.8 s together, were not waited out. An emulated processor
+  // has needed up to 2.4 s to start a primary.
+  EXPECT_LT(longest, milliseconds(is_slow() ? 3000 : 1500)) << group.logs();
 }
 
 TEST(Group, AnOperatorMovesThePrimaryAndRemovesWhatIsGone) {
