@@ -18,6 +18,7 @@
 #include "server/replica/backup_disk.h"
 #include "server/replica/backup_links.h"
 #include "server/replica/configuration_agent.h"
+#include "server/replica/copy_pace.h"
 #include "server/replica/departure.h"
 #include "server/replica/group_reporter.h"
 #include "server/replica/log_sender.h"
@@ -35,8 +36,8 @@ namespace {
 constexpr auto kTurn = std::chrono::milliseconds(20);
 // A replica whose disk is stuck leaves that time to others to take over, or to leave it out.
 constexpr Nanos kHesitation = 3 * kNanosPerSecond;
-// How much longer the log in memory may become while a copy is under way.
-constexpr std::size_t kFactorForCopies = 16;
+// How much longer the log in memory may become while another replica comes back.
+constexpr std::size_t kFactorForJoiners = 16;
 // A new primary begins at the highest time that it has received. So the times that clients were
 // shown must have been proposed before, by more than the longest time that a primary is believed.
 constexpr std::uint64_t kTimeAheadMs = 2000;
@@ -77,6 +78,8 @@ class Replicator::Impl {
                [this](const ConfigurationStore::Stored& stored) {
                  asio::post(io_, [this, stored] { configuration_read(stored); });
                }),
+        copy_pace_(options_.queue_bytes * kFactorForJoiners / 8,
+                   options_.queue_bytes * kFactorForJoiners / 2),
         reporter_(options_.group, options_.name),
         name_check_(
             io_, me_, options_.secret, [this] { return listener_->port(); }, [this] { pump(); }),
@@ -137,6 +140,7 @@ class Replicator::Impl {
   void lead(BackupLinks::Event event);
   bool awaits_backups(const Marks& marks) const;
   void look_at_own_disk();
+  void limit_log(Primary& primary);
   void make_rounds();
   void show_marks();
   void begin_hand_over(const std::string& name, bool etcd_answers,
@@ -168,6 +172,7 @@ class Replicator::Impl {
   std::unique_ptr<LogSender> sender_;
   std::optional<Departure> departure_;
   Removal removal_;
+  CopyPace copy_pace_;
   std::atomic<std::uint64_t> wanted_wal_{0};
   std::atomic<std::uint64_t> wanted_sync_{0};
   std::uint64_t round_ = 0;  // under way; 0: none
@@ -322,6 +327,7 @@ bool Replicator::Impl::prepare_disk() {
 void Replicator::Impl::pump(BackupLinks::Event event) {
   if (stopping_ || has_ended()) return;
   if (!has_its_name()) return agent_.want(std::nullopt);
+  membership_.set_store_answers(agent_.unanswered_for(now()) == 0);
   const auto change = membership_.wanted(now());
   if (membership_.role() == Membership::Role::kEnded) {
     agent_.want(std::nullopt);
@@ -336,11 +342,15 @@ void Replicator::Impl::pump(BackupLinks::Event event) {
 }
 
 // Keeps the end of the log in memory, so that a replica that was away for a while comes back by it.
+// What those need who are coming back is kept for longer.
 void Replicator::Impl::shrink_log() {
   const std::uint64_t on_disk =
       disk_ ? disk_->through().sync : std::min(shown_.sync, shown_.replicated);
-  const std::size_t factor = to_backups_.log_is_awaited() ? kFactorForCopies : 1;
-  log_.shrink(factor * options_.queue_bytes, on_disk);
+  log_.shrink(kFactorForJoiners * options_.queue_bytes, on_disk);
+  if (to_backups_.log_is_awaited()) return;
+  const Primary* const primary = membership_.primary();
+  const std::uint64_t sent = primary != nullptr ? primary->sent_to_all() : on_disk;
+  log_.shrink(options_.queue_bytes, std::min(on_disk, sent));
 }
 
 // The server asks for it: a backup directs its clients there.
@@ -380,7 +390,7 @@ void Replicator::Impl::follow() {
   // A disk that takes nothing must not let the log grow: who is not connected leaves the set of
   // replicas in sync, and comes back when its disk has caught up.
   const std::size_t kept = log_.kept_bytes();
-  const bool is_behind = kept > 4 * options_.queue_bytes;
+  const bool is_behind = kept > Primary::kMostUnwritten + 4 * options_.queue_bytes;
   const bool has_failed = disk_->has_failed(now());
   if (is_behind || has_failed) membership_.hesitate(now() + kHesitation);
   if (is_behind) to_primary_.drop("the disk of this replica is too far behind");
@@ -410,6 +420,7 @@ void Replicator::Impl::lead(BackupLinks::Event event) {
   primary.want({.wal = std::max(wanted_wal_.load(), primary.inherited()),
                 .sync = std::max(wanted_sync_.load(), primary.inherited())});
   look_at_own_disk();
+  limit_log(primary);
   if (serving_) make_rounds();
   if (departure_) depart();
   removal_.step(primary);
@@ -428,6 +439,13 @@ void Replicator::Impl::lead(BackupLinks::Event event) {
   // At once: the server takes the term as soon as it sees the phase.
   state_.phase = Phase::kElected;
   state_.term = primary.configuration().term;
+}
+
+void Replicator::Impl::limit_log(Primary& primary) {
+  const EngineCopySender* const copies = to_backups_.copies();
+  if (copies == nullptr) return;
+  const EngineCopySender::Progress copy = copies->progress();
+  primary.limit_log(copy_pace_.limit(copy.replica, copy.bytes, copy.total_bytes, now()));
 }
 
 void Replicator::Impl::look_at_own_disk() {

@@ -58,6 +58,10 @@ class Membership {
   // Call it often, but after everything that was received is processed.
   std::optional<Change> wanted(Nanos now);
 
+  // Whether the store has answered lately (Primary::set_store_answers).
+  void set_store_answers(bool answers) {
+    if (primary_ != nullptr) primary_->set_store_answers(answers);
+  }
   // Until then this replica takes over nothing: its disk is stuck, so another one should, or the
   // primary is about to leave it out.
   void hesitate(Nanos until) { hesitates_until_ = std::max(hesitates_until_, until); }

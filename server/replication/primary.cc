@@ -34,8 +34,8 @@ bool Primary::counts(std::uint64_t epoch) const {
          (has_process(configuration_, epoch) || (change_ && has_process(*change_, epoch)));
 }
 
-bool Primary::holds_marks(std::uint64_t epoch) const {
-  return counts(epoch) || epoch == awaited_;
+bool Primary::holds_any_mark(std::uint64_t epoch) const {
+  return counts(epoch) || catch_up_.awaits_sync(epoch);
 }
 
 Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Nanos now) {
@@ -52,14 +52,14 @@ Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Na
   connection.needs_copy = common < hello.start || !log_.can_send_after(common);
   Process& process = processes_[hello.replica.epoch];
   if (process.heard_at == 0) process.heard_at = process.advanced_at = now;
+  catch_up_.forget(hello.replica.epoch);
   connections_[peer] = std::move(connection);
   return Admission::kAccepted;
 }
 
 void Primary::disconnected(std::uint64_t peer) {
-  if (const auto at = connections_.find(peer);
-      at != connections_.end() && at->second.replica.epoch == awaited_)
-    awaited_ = 0;
+  if (const auto at = connections_.find(peer); at != connections_.end())
+    catch_up_.forget(at->second.replica.epoch);
   connections_.erase(peer);
   forget_processes();
 }
@@ -69,10 +69,17 @@ void Primary::disconnected(std::uint64_t peer) {
 void Primary::forget_processes() {
   std::erase_if(processes_, [this](const auto& process) {
     const std::uint64_t epoch = process.first;
-    return !holds_marks(epoch) && std::ranges::none_of(connections_, [epoch](const auto& each) {
+    return !holds_any_mark(epoch) && std::ranges::none_of(connections_, [epoch](const auto& each) {
       return each.second.replica.epoch == epoch;
     });
   });
+}
+
+std::uint64_t Primary::sent_to_all() const {
+  std::uint64_t least = log_.last().version;
+  for (const auto& [peer, connection] : connections_)
+    if (!connection.needs_copy) least = std::min(least, connection.sent.version);
+  return least;
 }
 
 bool Primary::needs_copy(std::uint64_t peer) const {
@@ -80,18 +87,22 @@ bool Primary::needs_copy(std::uint64_t peer) const {
   return at != connections_.end() && at->second.needs_copy;
 }
 
-// What cannot be changed for long is changed by somebody else, if heartbeats do not prevent it.
-bool Primary::is_silent(Nanos now) const {
-  if (has_handed_over()) return true;
-  if (change_ && now - change_since_ > times_.undecided) return true;
-  return is_disk_stuck_ && configuration_.in_sync_count() > 1;
+bool Primary::is_silent() const {
+  return has_handed_over() || is_undecided_ ||
+         (is_disk_stuck_ && configuration_.in_sync_count() > 1);
 }
 
-// Returns whether it is silent.
+// Returns whether it is silent. Who has failed and cannot be left out for long is left out by
+// somebody else, if heartbeats do not prevent it. While all that count answer, an undecided change
+// hinders nothing. Once silent, it remains so: nobody who is not asked fails.
 bool Primary::note_silence(Nanos now) {
-  const bool silent = is_silent(now);
-  if (silent) silent_at_ = now;
-  return silent;
+  if (change_ && now - change_since_ > times_.undecided) {
+    is_undecided_ = is_undecided_ || std::ranges::any_of(processes_, [&](const auto& each) {
+                      return counts(each.first) && has_failed(each.second, now);
+                    });
+  }
+  if (is_silent()) silent_at_ = now;
+  return is_silent();
 }
 
 std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
@@ -104,7 +115,8 @@ std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
     connection.needs_copy = true;
     return std::nullopt;
   }
-  const EntryBlock* const block = log_.after(connection.sent);
+  const bool may_send = connection.unwritten.bytes() < kMostUnwritten;
+  const EntryBlock* const block = may_send ? log_.after(connection.sent) : nullptr;
   const bool has_news = connection.sent_marks != marks_ || connection.sent_wanted != wanted_ ||
                         connection.sent_round != rounds_;
   if (block == nullptr && !has_news && now < connection.heartbeat_due) return std::nullopt;
@@ -115,7 +127,10 @@ std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
                   .marks = marks_,
                   .unix_ms = proposed_ms_,
                   .wanted = wanted_};
-  if (block != nullptr) connection.sent = block->last;
+  if (block != nullptr) {
+    connection.sent = block->last;
+    connection.unwritten.sent(block->last.version, block->bytes->size());
+  }
   connection.sent_at.emplace(connection.number, now);
   connection.sent_marks = marks_;
   connection.sent_wanted = wanted_;
@@ -138,9 +153,12 @@ bool Primary::answered(std::uint64_t peer, const Answer& answer, Nanos now) {
   connection.answered = answer.number;
   connection.sent_at.erase(connection.sent_at.begin(),
                            connection.sent_at.upper_bound(answer.number));
-  if (answer.last > process.last || answer.last == log_.last()) process.advanced_at = now;
+  const std::uint64_t wal = std::min(answer.wal, answer.last.version);
+  if (answer.last > process.last || answer.last == log_.last() || wal > process.wal)
+    process.advanced_at = now;
   process.last = std::max(process.last, answer.last);
-  process.wal = std::max(process.wal, std::min(answer.wal, answer.last.version));
+  process.wal = std::max(process.wal, wal);
+  catch_up_.disk_took(connection.replica.epoch, connection.unwritten.written(process.wal));
   process.sync = std::max(process.sync, std::min(answer.sync, answer.last.version));
   process.unix_ms = std::max(process.unix_ms, answer.unix_ms);
   process.has_answered = true;
@@ -159,16 +177,30 @@ void Primary::update() {
   Marks least{.replicated = log_.last().version, .wal = own_wal_, .sync = own_sync_};
   std::uint64_t unix_ms = proposed_ms_;
   for (const auto& [epoch, process] : processes_) {
-    if (!holds_marks(epoch)) continue;
+    if (!holds_any_mark(epoch)) continue;
+    least.sync = std::min(least.sync, process.sync);
+    if (!counts(epoch) && !catch_up_.awaits(epoch)) continue;
     least.replicated = std::min(least.replicated, process.last.version);
     least.wal = std::min(least.wal, process.wal);
-    least.sync = std::min(least.sync, process.sync);
     unix_ms = std::min(unix_ms, process.unix_ms);
   }
-  marks_.replicated = std::max(marks_.replicated, least.replicated);
+  raise_replicated(least.replicated);
   marks_.wal = std::max(marks_.wal, std::min(least.wal, marks_.replicated));
   marks_.sync = std::max(marks_.sync, std::min(least.sync, marks_.replicated));
   unix_ms_ = std::max(unix_ms_, unix_ms);
+}
+
+// PRIMARY-8. What was inherited was answered before.
+void Primary::raise_replicated(std::uint64_t version) {
+  const std::uint64_t before = marks_.replicated;
+  if (version <= before) return;
+  if (before >= inherited_) {
+    if (log_limit_) version = std::min(version, log_.end_within(log_.start().version, *log_limit_));
+    if (const auto allowed = catch_up_.allowed())
+      version = std::min(version, log_.end_within(before, std::max<std::int64_t>(*allowed, 0)));
+  }
+  marks_.replicated = std::max(before, version);
+  catch_up_.rose(log_.bytes_after_version(before) - log_.bytes_after_version(marks_.replicated));
 }
 
 Nanos Primary::heard_since() const {
@@ -212,7 +244,7 @@ std::optional<Primary::Successor> Primary::successor(std::string_view name, Nano
 
 std::optional<HandOver> Primary::hand_over(std::uint64_t peer, Nanos now) {
   const auto at = connections_.find(peer);
-  const bool may_tell = !has_ticks_ && now >= believed_until() && !change_ && !is_silent(now);
+  const bool may_tell = !has_ticks_ && now >= believed_until() && !change_ && !is_silent();
   if (!may_tell || at == connections_.end() || !configuration_.has_in_sync(at->second.replica))
     return std::nullopt;
   handed_over_at_ = now;
@@ -277,15 +309,6 @@ bool Primary::may_join(const Connection& connection, Nanos now) const {
          process->unix_ms >= unix_ms_;
 }
 
-// Of the log, and in its write-ahead log of what the marks say is in all of them.
-bool Primary::lacks_little(const Connection& connection, Nanos now) const {
-  const Process* const process = well(connection, now);
-  return process != nullptr && log_.bytes_after(process->last) <= kLacksLittle &&
-         log_.bytes_after_version(process->wal) <=
-             log_.bytes_after_version(marks_.wal) + kLacksLittle &&
-         joined(configuration_, connection.replica).has_value();
-}
-
 std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
   for (const Member& member : configuration_.members) {
     if (!counts(member.epoch) || !has_failed(processes_.at(member.epoch), now)) continue;
@@ -294,7 +317,7 @@ std::optional<GroupConfiguration> Primary::wanted_change(Nanos now) const {
     if (next) return *next;
   }
   for (const auto& [peer, connection] : connections_) {
-    if (counts(connection.replica.epoch) || !may_join(connection, now)) continue;
+    if (!store_answers_ || counts(connection.replica.epoch) || !may_join(connection, now)) continue;
     const auto next = joined(configuration_, connection.replica);
     if (next) return *next;
   }
@@ -326,32 +349,40 @@ std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
   change_ = wanted_change(now);
   change_since_ = now;
   if (change_) {
-    awaited_ = 0;
+    catch_up_.end_wait();
   } else {
-    await_joiner(now);
+    help_joiners(now);
   }
   update();
   return change_;
 }
 
-// PRIMARY-8. The marks are held, so that the joiner lacks no more than now: of the log, of what is
-// on disks, of the time. It is asked for what its disk lacks.
-void Primary::await_joiner(Nanos now) {
-  if (now - awaited_since_ >= kAwaits) awaited_ = 0;
-  if (now - awaited_since_ < kAwaitsAgain || has_handed_over() || !has_ticks_) return;
-  const auto next = [&](std::uint64_t behind) {
-    return std::find_if(
-        connections_.upper_bound(behind), connections_.end(), [&](const auto& each) {
-          return !counts(each.second.replica.epoch) && lacks_little(each.second, now);
-        });
-  };
-  auto found = next(awaited_peer_);
-  if (found == connections_.end()) found = next(0);
-  if (found == connections_.end()) return;
-  awaited_ = found->second.replica.epoch;
-  awaited_peer_ = found->first;
-  awaited_since_ = now;
+// PRIMARY-8
+void Primary::help_joiners(Nanos now) {
+  const bool may_await = !has_handed_over() && has_ticks_ && store_answers_;
+  if (!catch_up_.look(joiners(now), may_await, now)) return;
   want({.wal = marks_.wal, .sync = marks_.sync});
+  begin_round();
+}
+
+std::vector<CatchUp::Joiner> Primary::joiners(Nanos now) const {
+  std::vector<CatchUp::Joiner> all;
+  for (const auto& [peer, connection] : connections_) {
+    const Process* const process = well(connection, now);
+    if (counts(connection.replica.epoch) || process == nullptr ||
+        !joined(configuration_, connection.replica))
+      continue;
+    const std::uint64_t unwritten = log_.bytes_after_version(process->wal);
+    const std::uint64_t to_write = log_.bytes_after_version(marks_.wal);
+    all.push_back(
+        {.peer = peer,
+         .epoch = connection.replica.epoch,
+         .disk_lacks = unwritten - std::min(unwritten, log_.bytes_after_version(marks_.replicated)),
+         .lacks_little = log_.bytes_after(process->last) <= CatchUp::kLacksLittle &&
+                         unwritten <= to_write + CatchUp::kLacksLittle,
+         .has_sync_mark = process->sync >= marks_.sync});
+  }
+  return all;
 }
 
 void Primary::resumed(Nanos now) {
@@ -364,6 +395,7 @@ void Primary::configuration_is(const GroupConfiguration& now_stored, Nanos now) 
   note_silence(now);
   configuration_ = now_stored;
   change_.reset();
+  is_undecided_ = false;
   if (const Member* const gone = configuration_.find(removing_); gone == nullptr || gone->in_sync())
     removing_.clear();
   for (const Member& member : configuration_.members) {

@@ -18,10 +18,10 @@
 //  PRIMARY-7  A primary that hands over covers no tick any more. It tells a backup only when its
 //      clock has passed the last tick by the window, so that no call is believed that begins later,
 //      and when it wants no change. From then on it is silent for the rest of its term.
-//  PRIMARY-8  A joiner that lacks little is awaited: for kAwaits no mark rises above what it has
-//      answered, and then it is not awaited again within kAwaitsAgain. Else a group whose clients
-//      never pause might never have its backup back: the log of a primary that is alone is always a
-//      round trip ahead.
+//  PRIMARY-8  No mark rises faster than a joiner lets it (catch_up.h), nor beyond what limit_log()
+//      allows. Else a group whose clients never pause might never have its backup back.
+//  PRIMARY-9  Of what was sent to a backup, its disk lacks kMostUnwritten and a block at most. So a
+//      disk that is slower than the clients slows them down, and needs no more memory.
 //
 // Thread safety: none.
 #pragma once
@@ -34,8 +34,10 @@
 #include <string_view>
 #include <vector>
 
+#include "server/replication/catch_up.h"
 #include "server/replication/messages.h"
 #include "server/replication/replication_times.h"
+#include "server/replication/unwritten_blocks.h"
 
 namespace rkv::server {
 
@@ -44,10 +46,7 @@ class Primary {
   // Of messages on a connection that are not answered. Further ones wait: a backup answers all that
   // it has received at once.
   static constexpr std::size_t kMaxUnanswered = std::size_t{1} << 16;
-  // PRIMARY-8. Writes wait for so long, although the backup may not join after all.
-  static constexpr Nanos kAwaits = 100 * kNanosPerMs;
-  static constexpr Nanos kAwaitsAgain = kNanosPerSecond;
-  static constexpr std::uint64_t kLacksLittle = std::uint64_t{1} << 20;  // bytes of the log
+  static constexpr std::uint64_t kMostUnwritten = std::uint64_t{64} << 20;
 
   // In the term of `configuration`, whose primary is `replica`. `unix_ms`: the highest time that it
   // has received. The log must outlive the primary.
@@ -81,6 +80,12 @@ class Primary {
     wanted_.wal = std::max(wanted_.wal, wanted.wal);
     wanted_.sync = std::max(wanted_.sync, wanted.sync);
   }
+  // Whether etcd has answered lately. If not, nobody joins: a joiner counts although its change may
+  // never be stored, and if it failed then, it could not be left out.
+  void set_store_answers(bool answers) { store_answers_ = answers; }
+  // How long the log that is kept may become by what clients are answered; nothing: as long as they
+  // like.
+  void limit_log(std::optional<std::uint64_t> bytes) { log_limit_ = bytes; }
   void propose_time(std::uint64_t unix_ms) { proposed_ms_ = std::max(proposed_ms_, unix_ms); }
   // Recomputes marks after entries were appended; the other calls do so by themselves.
   void update();
@@ -93,6 +98,8 @@ class Primary {
   const Marks& marks() const { return marks_; }
   std::uint64_t inherited() const { return inherited_; }
   std::uint64_t last() const { return log_.last().version; }
+  // The version that was sent to all who are connected and get the log: what is behind is needed.
+  std::uint64_t sent_to_all() const;
   // 0: not all have answered a time yet.
   std::uint64_t unix_ms() const { return unix_ms_; }
   // All that was inherited is replicated, and a time is known: clients may be admitted once the
@@ -180,19 +187,21 @@ class Primary {
     Wanted sent_wanted{};
     std::uint64_t sent_round = 0;
     bool needs_copy = false;
+    UnwrittenBlocks unwritten{};
   };
 
   bool counts(std::uint64_t epoch) const;
-  bool holds_marks(std::uint64_t epoch) const;
+  bool holds_any_mark(std::uint64_t epoch) const;
   void forget_processes();
   Other other(const Replica& replica, const Connection* connection) const;
-  bool is_silent(Nanos now) const;
+  void raise_replicated(std::uint64_t version);
+  bool is_silent() const;
   bool note_silence(Nanos now);
   bool has_failed(const Process& process, Nanos now) const;
   const Process* well(const Connection& connection, Nanos now) const;
-  bool lacks_little(const Connection& connection, Nanos now) const;
   bool may_join(const Connection& connection, Nanos now) const;
-  void await_joiner(Nanos now);
+  void help_joiners(Nanos now);
+  std::vector<CatchUp::Joiner> joiners(Nanos now) const;
   std::optional<GroupConfiguration> wanted_change(Nanos now) const;
 
   ReplicaLog& log_;
@@ -201,9 +210,10 @@ class Primary {
   GroupConfiguration configuration_;
   std::optional<GroupConfiguration> change_{};  // its outcome is not known
   Nanos change_since_ = 0;
-  std::uint64_t awaited_ = 0;       // the epoch of a joiner; 0: none
-  std::uint64_t awaited_peer_ = 0;  // the connection that was awaited last: others come first
-  Nanos awaited_since_ = std::numeric_limits<Nanos>::min() / 2;
+  bool is_undecided_ = false;  // the change is, for too long
+  bool store_answers_ = true;
+  CatchUp catch_up_;
+  std::optional<std::uint64_t> log_limit_{};
   std::string removing_;  // a member; empty: none
   const std::uint64_t inherited_;
   Marks marks_;

@@ -26,10 +26,23 @@ std::uint64_t ReplicaLog::bytes_after(const LogPosition& position) const {
   return at == blocks_.end() ? 0 : appended_bytes_ - at->before;
 }
 
+std::deque<ReplicaLog::Kept>::const_iterator ReplicaLog::find_after_version(
+    std::uint64_t version) const {
+  return std::ranges::lower_bound(blocks_, version, {},
+                                  [](const Kept& kept) { return kept.previous.version; });
+}
+
 std::uint64_t ReplicaLog::bytes_after_version(std::uint64_t version) const {
-  const auto at = std::ranges::lower_bound(blocks_, version, {},
-                                           [](const Kept& kept) { return kept.previous.version; });
+  const auto at = find_after_version(version);
   return at == blocks_.end() ? 0 : appended_bytes_ - at->before;
+}
+
+std::uint64_t ReplicaLog::end_within(std::uint64_t version, std::uint64_t bytes) const {
+  const auto first = find_after_version(version);
+  if (first == blocks_.end()) return version;
+  const auto behind =
+      std::ranges::lower_bound(first, blocks_.end(), first->before + bytes, {}, &Kept::before);
+  return behind == first ? version : std::prev(behind)->last.version;
 }
 
 const EntryBlock* ReplicaLog::after(const LogPosition& position) const {

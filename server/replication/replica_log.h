@@ -66,12 +66,15 @@ class ReplicaLog {
   std::uint64_t bytes_after(const LogPosition& position) const;
   // The same of a version, of whatever term. A block that begins before it does not count.
   std::uint64_t bytes_after_version(std::uint64_t version) const;
+  // The end of the last block that begins less than `bytes` behind `version`; `version`: none.
+  std::uint64_t end_within(std::uint64_t version, std::uint64_t bytes) const;
 
  private:
   struct Kept : EntryBlock {
     std::uint64_t before = 0;  // bytes of all blocks of the log before this one
   };
   std::deque<Kept>::const_iterator find_after(const LogPosition& position) const;
+  std::deque<Kept>::const_iterator find_after_version(std::uint64_t version) const;
 
   LogPosition start_;
   TermHistory history_;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "server/replication/backup.h"
+#include "server/replication/catch_up.h"
 #include "server/replication/membership.h"
 #include "server/replication/primary.h"
 #include "server/replication/succession.h"
@@ -63,6 +64,21 @@ TEST(ReplicaLog, KeepsBlocksUntilTheyAreReleased) {
   log.cut(at(1, 20));
   EXPECT_EQ(log.last(), at(1, 20));
   EXPECT_EQ(log.kept_bytes(), 0U);
+}
+
+TEST(ReplicaLog, FindsTheEndOfSoManyBytes) {
+  ReplicaLog log(history({at(1, 10)}));
+  EXPECT_EQ(log.end_within(10, 100), 10U);
+  for (const std::uint64_t version : {20U, 30U, 40U})
+    log.append(at(1, version), some());
+  EXPECT_EQ(log.end_within(10, 0), 10U);
+  EXPECT_EQ(log.end_within(10, 1), 20U);
+  EXPECT_EQ(log.end_within(10, 8), 20U);
+  EXPECT_EQ(log.end_within(20, 9), 40U);
+  EXPECT_EQ(log.end_within(25, 8), 40U) << "the block that it is in does not count";
+  EXPECT_EQ(log.end_within(40, 8), 40U);
+  log.release(20);
+  EXPECT_EQ(log.end_within(20, 8), 30U);
 }
 
 TEST(ReplicaLog, CountsTheBytesBehindAPosition) {
@@ -349,14 +365,25 @@ TEST_F(AwaitedJoiner, IsAskedForWhatItsDiskLacks) {
   EXPECT_EQ(asked->wanted, (Wanted{.wal = 20, .sync = 20}));
   append_alone(30);
   alone.on_disk(30, 30);
-  EXPECT_EQ(alone.marks(), (Marks{.replicated = 20, .wal = 20, .sync = 20})) << "it is awaited";
-  const auto answers = [&](std::uint64_t wal, std::uint64_t sync) {
-    return alone.answered(4, {.number = asked->number, .last = at(1, 20), .wal = wal, .sync = sync},
+  EXPECT_EQ(alone.marks(), (Marks{.replicated = 30, .wal = 30, .sync = 20})) << "for its sync";
+  std::uint64_t number = asked->number;
+  const auto answers = [&](std::uint64_t last, std::uint64_t sync) {
+    while (const auto one = alone.next(4, now))
+      number = one->number;
+    return alone.answered(4, {.number = number, .last = at(1, last), .wal = last, .sync = sync},
                           now);
   };
   EXPECT_TRUE(answers(20, 10));
-  EXPECT_FALSE(alone.begin_change(now)) << "20 was answered as on disk";
+  now += CatchUp::kAwaitsSync - 1;
+  EXPECT_TRUE(answers(30, 10));
+  EXPECT_FALSE(alone.begin_change(now)) << "20 was answered as synced";
   EXPECT_TRUE(answers(20, 20));
+  append_alone(40);
+  EXPECT_FALSE(alone.begin_change(now)) << "40 was answered";
+  append_alone(50);
+  alone.on_disk(50, 50);
+  EXPECT_EQ(alone.marks(), (Marks{.replicated = 40, .wal = 30, .sync = 20})) << "for all";
+  EXPECT_TRUE(answers(50, 20));
   EXPECT_TRUE(alone.begin_change(now));
 }
 
@@ -367,7 +394,7 @@ TEST_F(AwaitedJoiner, IsNotAwaitedForLongNorAgainAtOnce) {
   EXPECT_FALSE(alone.begin_change(now));
   append_alone(30);
   EXPECT_EQ(alone.marks().replicated, 20U);
-  now += Primary::kAwaits - 1;
+  now += CatchUp::kAwaits - 1;
   EXPECT_FALSE(alone.begin_change(now));
   EXPECT_EQ(alone.marks().replicated, 20U);
   now += 1;
@@ -389,7 +416,7 @@ TEST_F(AwaitedJoiner, IsNotAwaitedForLongNorAgainAtOnce) {
 }
 
 TEST_F(AwaitedJoiner, IsNotAwaitedIfItLacksMuch) {
-  append_alone(20, Primary::kLacksLittle + 1);
+  append_alone(20, CatchUp::kLacksLittle + 1);
   connect_joiner();
   answer(10);
   EXPECT_FALSE(alone.begin_change(now));
@@ -399,6 +426,108 @@ TEST_F(AwaitedJoiner, IsNotAwaitedIfItLacksMuch) {
   EXPECT_FALSE(alone.begin_change(now));
   append_alone(40);
   EXPECT_EQ(alone.marks().replicated, 30U) << "now it lacks little";
+}
+
+// Its disk takes less than clients write: they are slowed down until it lacks little.
+TEST_F(AwaitedJoiner, SetsThePaceIfItsDiskLacksMuch) {
+  constexpr std::uint64_t kBlock = CatchUp::kLacksLittle;
+  constexpr std::uint64_t kBlocks = 50;
+  for (std::uint64_t version = 11; version <= kBlocks; ++version)
+    append_alone(version, kBlock);
+  EXPECT_EQ(alone.marks().replicated, kBlocks) << "nobody is connected";
+  connect_joiner();
+  std::uint64_t has = 11;
+  std::uint64_t appended = kBlocks;
+  // By how many blocks the mark rises when clients write `written` and the disk takes `taken`.
+  const auto rises = [&](std::uint64_t written, std::uint64_t taken) {
+    const std::uint64_t before = alone.marks().replicated;
+    for (; written != 0; --written)
+      append_alone(++appended, kBlock);
+    answer(has += taken);
+    EXPECT_FALSE(alone.begin_change(now));
+    return alone.marks().replicated - before;
+  };
+  EXPECT_EQ(rises(0, 0), 0U);
+  EXPECT_EQ(rises(20, 0), CatchUp::kMostAllowed / kBlock) << "at first";
+  for (int round = 0; round != 4; ++round)
+    EXPECT_EQ(rises(1, 2), 1U) << "half of what its disk takes";
+  EXPECT_EQ(rises(0, 25), CatchUp::kMostAllowed / kBlock) << "and not much at once";
+  EXPECT_LT(alone.marks().replicated, appended);
+  EXPECT_EQ(rises(0, alone.marks().replicated - 1 - has), 4U);
+  EXPECT_EQ(alone.marks().replicated, appended) << "it lacks little";
+}
+
+TEST_F(AwaitedJoiner, DoesNotSetThePaceWhenItHasStoodStill) {
+  for (std::uint64_t version = 11; version <= 30; ++version)
+    append_alone(version, CatchUp::kLacksLittle);
+  connect_joiner();
+  answer(11);
+  EXPECT_FALSE(alone.begin_change(now));
+  append_alone(100, std::size_t{20} << 20);
+  append_alone(101);
+  EXPECT_EQ(alone.marks().replicated, 100U) << "one block may be longer";
+  now += times.failure + 1;
+  EXPECT_FALSE(alone.begin_change(now));
+  EXPECT_EQ(alone.marks().replicated, 101U);
+}
+
+// PRIMARY-9
+TEST_F(AwaitedJoiner, IsSentNoMoreThanItsDiskTakes) {
+  constexpr std::uint64_t kBlock = Primary::kMostUnwritten / 4;
+  for (std::uint64_t version = 11; version <= 18; ++version)
+    append_alone(version, kBlock);
+  connect_joiner();
+  std::uint64_t last = 0;
+  const auto send = [&] {
+    while (const auto one = alone.next(4, now)) {
+      sent = one->number;
+      if (one->block) last = one->block->last.version;
+    }
+    return last;
+  };
+  EXPECT_EQ(send(), 14U);
+  now += times.heartbeat;
+  const auto heartbeat = alone.next(4, now);
+  ASSERT_TRUE(heartbeat) << "it must not take the primary for gone";
+  EXPECT_FALSE(heartbeat->block);
+  const auto answers = [&](std::uint64_t wal) {
+    return alone.answered(4, {.number = sent, .last = at(1, last), .wal = wal}, now);
+  };
+  EXPECT_TRUE(answers(0));
+  EXPECT_EQ(send(), 14U);
+  EXPECT_TRUE(answers(12));
+  EXPECT_EQ(send(), 16U);
+  EXPECT_EQ(alone.sent_to_all(), 16U);
+}
+
+TEST_F(AwaitedJoiner, DoesNotJoinWhileTheStoreDoesNotAnswer) {
+  append_alone(20);
+  connect_joiner();
+  answer(20);
+  alone.set_store_answers(false);
+  EXPECT_FALSE(alone.begin_change(now));
+  append_alone(30);
+  EXPECT_EQ(alone.marks().replicated, 30U) << "nor is it awaited";
+  answer(30);
+  alone.set_store_answers(true);
+  EXPECT_TRUE(alone.begin_change(now));
+}
+
+// What is answered may not outgrow the log that a copy needs at its end.
+TEST_F(AwaitedJoiner, TheLogIsLimited) {
+  for (std::uint64_t version = 11; version <= 14; ++version)
+    append_alone(version);
+  EXPECT_EQ(alone.marks().replicated, 14U);
+  alone.limit_log(48);
+  for (std::uint64_t version = 15; version <= 18; ++version)
+    append_alone(version);
+  EXPECT_EQ(alone.marks().replicated, 16U);
+  alone.limit_log(8);
+  alone.update();
+  EXPECT_EQ(alone.marks().replicated, 16U) << "marks never fall";
+  alone.limit_log({});
+  alone.update();
+  EXPECT_EQ(alone.marks().replicated, 18U);
 }
 
 // A joiner that has part of the log only.
@@ -522,6 +651,31 @@ TEST_F(PrimaryTest, IsSilentIfAChangeHasNoOutcome) {
   ASSERT_TRUE(primary.begin_change(now));
   now += times.undecided + 1;
   EXPECT_FALSE(primary.next(2, now));
+}
+
+// Nobody is replaced for it while all answer: a primary that was alone would leave its clients
+// alone, although its joiner is well.
+TEST_F(PrimaryTest, GoesOnIfAJoinHasNoOutcomeAndAllAnswer) {
+  now += times.failure + 1;
+  connect(2);
+  exchange(2);
+  primary.configuration_is(*primary.begin_change(now), now);  // c leaves
+  exchange(2);
+  connect(4);
+  exchange(4);
+  const auto change = primary.begin_change(now);
+  ASSERT_TRUE(change);
+  for (const Nanos end = now + 2 * times.undecided; now < end; now += times.heartbeat) {
+    exchange(2);
+    exchange(4);
+    EXPECT_GT(primary.lease_until(), now);
+  }
+  now += times.failure + 1;
+  EXPECT_FALSE(primary.next(2, now)) << "now somebody has to be left out";
+  now += times.heartbeat;
+  EXPECT_FALSE(primary.next(2, now)) << "and others must be able to take over";
+  primary.configuration_is(*change, now);
+  EXPECT_TRUE(primary.next(2, now));
 }
 
 TEST_F(PrimaryTest, AJoinerHasOnDiskWhatWasAnsweredInTermsBefore) {

@@ -1,0 +1,115 @@
+// A backup that was away comes back although clients write all the time, and could write more than
+// it takes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/system/group/replica_group.h"
+
+namespace rkv::testing_support {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t kValueBytes = std::size_t{64} << 10;
+constexpr std::size_t kKeys = 16;  // of one writer, all written at once
+// The log in memory is shorter than what is written meanwhile: the backup needs a copy, and another
+// one if the log outgrows the first.
+constexpr const char* kQueue = "32MiB";
+constexpr std::uint64_t kWrittenMeanwhile = std::uint64_t{100} << 20;
+
+// Writes its keys again and again, as fast as it can, until it is finished. A value begins with the
+// number of the round.
+class Flood {
+ public:
+  Flood(Client client, std::string name) : client_(std::move(client)), name_(std::move(name)) {
+    thread_ = std::thread([this] {
+      while (!ends_.load())
+        write_all();
+    });
+  }
+  ~Flood() {
+    ends_.store(true);
+    if (thread_.joinable()) thread_.join();
+  }
+
+  std::uint64_t written() const { return rounds_.load() * kKeys * kValueBytes; }
+  // EXPECTs so many more bytes within three minutes.
+  void wait_for(std::uint64_t more) const {
+    const std::uint64_t bytes = written() + more;
+    EXPECT_TRUE(holds_in_time([&] { return written() >= bytes; })) << "it does not write";
+  }
+  // EXPECTs that all calls were answered and that the keys are as the last ones left them.
+  void finish() {
+    ends_.store(true);
+    thread_.join();
+    EXPECT_EQ(failure_, "");
+    for (std::size_t key = 0; key != kKeys; ++key) {
+      const auto got = client_.get(key_of(key));
+      ASSERT_TRUE(got) << to_string(got.error());
+      EXPECT_EQ(got->value, value_of(rounds_.load()));
+    }
+  }
+
+ private:
+  std::string key_of(std::size_t number) const { return fmt::format("{}-{}", name_, number); }
+  static std::string value_of(std::uint64_t round) {
+    std::string value = fmt::format("{}.", round);
+    value.resize(kValueBytes, 'x');
+    return value;
+  }
+  void write_all() {
+    const std::string value = value_of(rounds_.load() + 1);
+    std::vector<std::string> names;
+    std::vector<KeyValue> items;
+    for (std::size_t key = 0; key != kKeys; ++key)
+      names.push_back(key_of(key));
+    for (const std::string& name : names)
+      items.push_back({.key = name, .value = value});
+    for (const auto& put : client_.multi_put(items)) {
+      if (!put) failure_ += fmt::format(" round {}: {}", rounds_.load(), to_string(put.error()));
+    }
+    rounds_.store(rounds_.load() + 1);
+  }
+
+  Client client_;
+  const std::string name_;
+  std::string failure_;
+  std::atomic<std::uint64_t> rounds_{0};
+  std::atomic<bool> ends_{false};
+  std::thread thread_;
+};
+
+TEST(GroupCatchUp, ABackupComesBackThoughClientsCouldWriteMoreThanItTakes) {
+  ReplicaGroup group(2, {"--queue", kQueue, "--replicate-over", "tcp"});
+  group.start_all();
+  const std::size_t primary = group.wait_for_primary();
+  const std::size_t backup = 1 - primary;
+  Flood one(*group.connect(primary), "one");
+  Flood other(*group.connect(primary), "other");
+  one.wait_for(kKeys * kValueBytes);
+  group.kill(backup);
+  group.wait_for_in_sync(1);
+  one.wait_for(kWrittenMeanwhile);
+  const auto began = steady_clock::now();
+  group.start(backup);
+  ASSERT_TRUE(group.process(backup).wait_for_output("its database is copied", 60)) << group.logs();
+  group.wait_for_in_sync(2);
+  const std::chrono::duration<double> took = steady_clock::now() - began;
+  fmt::print("in sync after {:.1f} s\n", took.count());
+  if (test_transport() == Transport::kShm) {
+    EXPECT_LT(took.count(), 60) << "by chance";
+  }
+  // And remains so: its disk is as slow as before.
+  one.wait_for(kWrittenMeanwhile);
+  EXPECT_EQ(group.in_sync_count(), 2U) << group.logs();
+  one.finish();
+  other.finish();
+}
+
+}  // namespace
+}  // namespace rkv::testing_support
