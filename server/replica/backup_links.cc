@@ -59,6 +59,10 @@ void BackupLinks::drop(std::uint64_t number, const std::string& why) {
 void BackupLinks::step() {
   for (const std::uint64_t number : silent_.take_overdue(now()))
     drop(number, "it has not said which replica it is");
+  if (const Primary* const primary = around_.membership.primary()) {
+    for (const std::uint64_t number : primary->unanswering(kSilence, now()))
+      drop(number, "it does not answer");
+  }
   // Names come from peers.
   std::erase_if(copied_at_,
                 [this](const auto& each) { return now() >= each.second + kComesBackWithin; });

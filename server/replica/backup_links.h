@@ -33,6 +33,9 @@ namespace rkv::server {
 
 class BackupLinks {
  public:
+  // A backup that answers nothing for so long, of ten heartbeats a second, is gone.
+  static constexpr Nanos kSilence = 5 * kNanosPerSecond;
+
   enum class Event : std::uint8_t {
     kAnswer,  // a backup has answered, and nothing else has changed
     kOther,   // anything else: a backup has come, or a connection has room again

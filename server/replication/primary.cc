@@ -75,6 +75,17 @@ void Primary::forget_processes() {
   });
 }
 
+std::vector<std::uint64_t> Primary::unanswering(Nanos limit, Nanos now) const {
+  std::vector<std::uint64_t> peers;
+  for (const auto& [peer, connection] : connections_) {
+    if (connection.sent_at.empty()) continue;
+    const Nanos asked_at = connection.sent_at.begin()->second;
+    const Nanos heard_at = processes_.at(connection.replica.epoch).heard_at;
+    if (now - std::max({asked_at, heard_at, silent_at_}) > limit) peers.push_back(peer);
+  }
+  return peers;
+}
+
 std::uint64_t Primary::sent_to_all() const {
   std::uint64_t least = log_.last().version;
   for (const auto& [peer, connection] : connections_)

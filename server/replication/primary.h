@@ -98,6 +98,9 @@ class Primary {
   const Marks& marks() const { return marks_; }
   std::uint64_t inherited() const { return inherited_; }
   std::uint64_t last() const { return log_.last().version; }
+  // Connections that have said nothing for `limit`, although they were asked: the other end is
+  // gone.
+  std::vector<std::uint64_t> unanswering(Nanos limit, Nanos now) const;
   // The version that was sent to all who are connected and get the log: what is behind is needed.
   std::uint64_t sent_to_all() const;
   // 0: not all have answered a time yet.

@@ -104,9 +104,23 @@ TEST_F(LinksToBackups, WhoSaysNothingIsDropped) {
   links_->step();
   EXPECT_NO_FATAL_FAILURE(expect_dropped());
   ASSERT_NO_FATAL_FAILURE(connect_and_greet());
+  send(Answer{.number = take<Entries>(*caller_).number, .last = {}});
+  ASSERT_TRUE(run_until([&] { return !events_.empty(); }));
   clock_.advance(SilentPeers::kLimit + 1);
   links_->step();
   EXPECT_EQ(links_->count(), 1U);
+}
+
+// Its machine may be gone: no word of TCP says so. The log would be kept for it.
+TEST_F(LinksToBackups, WhoDoesNotAnswerIsDropped) {
+  ASSERT_NO_FATAL_FAILURE(lead());
+  ASSERT_NO_FATAL_FAILURE(connect_and_greet());
+  clock_.advance(BackupLinks::kSilence);
+  links_->step();
+  EXPECT_EQ(links_->count(), 1U);
+  clock_.advance(1);
+  links_->step();
+  EXPECT_NO_FATAL_FAILURE(expect_dropped());
 }
 
 TEST_F(LinksToBackups, WhoSendsWhatNoBackupSendsIsDropped) {

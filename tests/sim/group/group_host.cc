@@ -67,7 +67,7 @@ void GroupHost::start() {
   link_ = 0;
   succession_ = {};
   admits_ = false;
-  next_version_ = shown_mark_ = 0;
+  next_version_ = replicated_ = shown_mark_ = 0;
   tick_ = 0;
 }
 
@@ -78,6 +78,14 @@ void GroupHost::kill() {
   admits_ = false;
   engine_.resize(engine_wal_);
   engine_wal_ = engine_sync_ = engine_.size();
+}
+
+// A server that ends by itself stops in good order: what is replicated reaches its disk.
+void GroupHost::end() {
+  while (engine_.size() < image_.size() && image_[engine_.size()].position.version <= replicated_)
+    engine_.push_back(image_[engine_.size()]);
+  engine_wal_ = engine_.size();
+  kill();
 }
 
 void GroupHost::mend_disk() {
@@ -137,6 +145,7 @@ void GroupHost::apply() {
   std::uint64_t mark = membership_->primary() != nullptr
                            ? membership_->primary()->marks().replicated
                            : membership_->backup().marks().replicated;
+  replicated_ = mark;
   if (plan_.broken == BrokenRule::kDiskAboveMark) mark = log_->last().version;
   // A cut that reaches into the engine happens in a broken run only.
   while (!engine_.empty() && (engine_.size() > image_.size() ||
@@ -232,6 +241,7 @@ void GroupHost::lead() {
                                             log_->last().version) +
                     8;
   }
+  replicated_ = primary.marks().replicated;
   shown_mark_ = plan_.answers_from_memory() ? primary.marks().replicated : primary.marks().wal;
   succeed();
   if (acts) tick();
@@ -249,13 +259,13 @@ void GroupHost::step() {
   }
   if (!lives()) return;
   if (succession_.has_failed(local(scheduler_.now()))) {
-    kill();
+    end();
     return start();
   }
   change_ = membership_->wanted(local(scheduler_.now()));
   engine_group_ = membership_->group();
   if (membership_->role() == Membership::Role::kEnded) {
-    kill();
+    end();
     return start();
   }
   if (membership_->role() == Membership::Role::kStarting) return;

@@ -104,6 +104,7 @@ class GroupHost {
   void lead();
   void apply();
   void tick();
+  void end();
   bool has_work() const;
   void succeed();
   Write newest_at(std::uint64_t version) const;
@@ -140,6 +141,7 @@ class GroupHost {
   bool admits_ = false;
   std::uint64_t inherited_ = 0;  // what a primary began its term with
   std::uint64_t next_version_ = 0;
+  std::uint64_t replicated_ = 0;  // the mark, as the engine knows it
   std::uint64_t shown_mark_ = 0;
   Nanos tick_ = 0;  // as written to the tick line; 0: none
   std::uint64_t copies_ = 0;
