@@ -295,7 +295,8 @@ TEST(Backup, WrongUsesGetOneSentence) {
 
   // The rest of an interrupted restore is not data to start on.
   fs::create_directories(scratch.path("half/restoring/db"));
-  expect_failure(kvserver({"--data-dir", scratch.path("half")}), 4, "interrupted restore");
+  expect_failure(kvserver({"--no-auth", "--data-dir", scratch.path("half")}), 4,
+                 "interrupted restore");
   expect_failure(verify(scratch.path("half")), 4, "interrupted restore");
   expect_failure(restore(backup, scratch.path("half")), 4, "not an empty directory");
 }
