@@ -11,6 +11,8 @@ namespace {
 
 // It puts the copy in the place of its database, and starts again.
 constexpr Nanos kComesBackWithin = 30 * kNanosPerSecond;
+// One whose connection has ended may be back soon, and needs what it had not got.
+constexpr Nanos kConnectsAgainWithin = 3 * kNanosPerSecond;
 // Of a connection: what was sent and not taken yet. Further blocks wait in the log.
 constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;
 
@@ -49,6 +51,8 @@ void BackupLinks::drop(std::uint64_t number, const std::string& why) {
   if (at == peers_.end()) return;
   log_info(EventName("replica_left"), "the connection of {} has ended: {}",
            field("replica", at->second.name.empty() ? "another replica" : at->second.name), why);
+  if (at->second.has_said_hello && !at->second.is_told_of_copy)
+    log_kept_until_ = std::max(log_kept_until_, now() + kConnectsAgainWithin);
   if (at->second.lane_since != 0) lane_pauses_.ended(at->second.name, at->second.lane_since, now());
   peers_.erase(at);
   silent_.forget(number);
@@ -170,8 +174,10 @@ void BackupLinks::send_copy(std::uint64_t number, const CopyRequest& request) {
         [this](const std::string& replica, const std::string& problem) {
           log_info(EventName("copy_sent"), "the copy of the database for {} is over{}{}",
                    field("replica", replica), problem.empty() ? "" : ": ", problem);
-          log_kept_until_ = now() + kComesBackWithin;
-          if (problem.empty()) copied_at_[replica] = now();
+          if (problem.empty()) {
+            log_kept_until_ = now() + kComesBackWithin;
+            copied_at_[replica] = now();
+          }
           outside_.copied(replica, problem);
         });
   }

@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds kConnectLimit{1000};
 // A primary sends a heartbeat ten times a second. A connection without any is half open.
 constexpr Nanos kSilence = 5 * kNanosPerSecond;
-constexpr Nanos kCopyAgainAfter = kNanosPerSecond;
+constexpr Nanos kLongestCopyPause = 60 * kNanosPerSecond;
 
 }  // namespace
 
@@ -160,7 +160,10 @@ void PrimaryLink::receive_copy() {
                   .term = around_.membership.backup().term()},
       [this](const std::string& problem) {
         copy_.reset();
-        if (!problem.empty()) copy_again_at_ = now() + kCopyAgainAfter;
+        if (!problem.empty()) {
+          copy_again_at_ = now() + copy_pause_;
+          copy_pause_ = std::min(2 * copy_pause_, kLongestCopyPause);
+        }
         outside_.copied(problem);
       });
 }

@@ -76,7 +76,8 @@ class PrimaryLink {
   bool is_connecting_ = false;
   CallPauses pauses_;
   Nanos connected_at_ = 0;
-  Nanos copy_again_at_ = 0;  // a copy that failed
+  Nanos copy_again_at_ = 0;             // a copy that failed
+  Nanos copy_pause_ = kNanosPerSecond;  // twice as long after each, as for lack of space
   std::unique_ptr<EngineCopyReceiver> copy_;
 };
 

@@ -349,8 +349,8 @@ void Replicator::Impl::shrink_log() {
   log_.shrink(kFactorForJoiners * options_.queue_bytes, on_disk);
   if (to_backups_.log_is_awaited()) return;
   const Primary* const primary = membership_.primary();
-  const std::uint64_t sent = primary != nullptr ? primary->sent_to_all() : on_disk;
-  log_.shrink(options_.queue_bytes, std::min(on_disk, sent));
+  const std::uint64_t needed = primary != nullptr ? primary->needed_after() : on_disk;
+  log_.shrink(options_.queue_bytes, std::min(on_disk, needed));
 }
 
 // The server asks for it: a backup directs its clients there.
@@ -445,7 +445,8 @@ void Replicator::Impl::limit_log(Primary& primary) {
   const EngineCopySender* const copies = to_backups_.copies();
   if (copies == nullptr) return;
   const EngineCopySender::Progress copy = copies->progress();
-  primary.limit_log(copy_pace_.limit(copy.replica, copy.bytes, copy.total_bytes, now()));
+  primary.limit_log(
+      copy_pace_.limit(copy.replica, copy.bytes, copy.total_bytes, log_.appended_bytes(), now()));
 }
 
 void Replicator::Impl::look_at_own_disk() {

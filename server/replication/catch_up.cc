@@ -1,6 +1,7 @@
 #include "server/replication/catch_up.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rkv::server {
 
@@ -14,17 +15,23 @@ const CatchUp::Joiner* find(std::span<const CatchUp::Joiner> joiners, std::uint6
 }  // namespace
 
 bool CatchUp::look(std::span<const Joiner> joiners, bool may_await, Nanos now) {
-  if (awaited_ != 0) go_on_awaiting(joiners, now);
+  if (awaited_ != 0) go_on_awaiting(joiners, may_await, now);
+  if (std::exchange(was_awaited_, awaited_ != 0) && awaited_ == 0) {
+    ended_at_ = now;
+    pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  }
   choose_pace(joiners);
-  return awaited_ == 0 && may_await && now - phase_since_ >= kAwaitsAgain &&
-         begin_wait(joiners, now);
+  if (awaited_ != 0 || !may_await || now - ended_at_ < pause_) return false;
+  was_awaited_ = begin_wait(joiners, now);
+  return was_awaited_;
 }
 
-void CatchUp::go_on_awaiting(std::span<const Joiner> joiners, Nanos now) {
+void CatchUp::go_on_awaiting(std::span<const Joiner> joiners, bool may_await, Nanos now) {
   const Joiner* const joiner = find(joiners, awaited_);
   const Nanos limit = phase_ == Phase::kSync ? kAwaitsSync : kAwaits;
-  if (joiner == nullptr || !joiner->lacks_little || now - phase_since_ >= limit) return end_wait();
-  if (phase_ == Phase::kSync && joiner->has_sync_mark) {
+  if (joiner == nullptr || !joiner->lacks_little || !may_await || now - phase_since_ >= limit) {
+    awaited_ = 0;
+  } else if (phase_ == Phase::kSync && joiner->has_sync_mark) {
     phase_ = Phase::kAll;
     phase_since_ = now;
   }
@@ -46,21 +53,19 @@ bool CatchUp::begin_wait(std::span<const Joiner> joiners, Nanos now) {
 }
 
 void CatchUp::choose_pace(std::span<const Joiner> joiners) {
-  const auto lacks_much = [](const Joiner& joiner) { return joiner.disk_lacks > kLacksLittle; };
-  const Joiner* const current = find(joiners, paced_by_);
-  if (current != nullptr && lacks_much(*current)) return;
-  const auto next = std::ranges::find_if(joiners, lacks_much);
+  if (find(joiners, paced_by_) != nullptr) return;
+  const auto next = std::ranges::find_if(joiners, &Joiner::disk_lacks_much);
   paced_by_ = next == joiners.end() ? 0 : next->epoch;
   allowed_ = kMostAllowed;
 }
 
 void CatchUp::forget(std::uint64_t epoch) {
-  if (epoch == awaited_) end_wait();
+  if (epoch == awaited_) awaited_ = 0;
   if (epoch == paced_by_) paced_by_ = 0;
 }
 
 void CatchUp::rose(std::uint64_t bytes) {
-  if (paced_by_ != 0) allowed_ -= static_cast<std::int64_t>(bytes);
+  allowed_ -= static_cast<std::int64_t>(bytes);
 }
 
 void CatchUp::disk_took(std::uint64_t epoch, std::uint64_t bytes) {

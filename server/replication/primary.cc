@@ -46,12 +46,15 @@ Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Na
   // A process has one connection: an older one has ended, although nothing has said so yet.
   std::erase_if(connections_,
                 [&](const auto& each) { return each.second.replica.epoch == hello.replica.epoch; });
-  Connection connection{.replica = hello.replica};
+  Connection connection{.replica = hello.replica, .began_at = now};
   const LogPosition common = log_.history().common_with(hello.history);
   connection.sent = common;
   connection.needs_copy = common < hello.start || !log_.can_send_after(common);
   Process& process = processes_[hello.replica.epoch];
   if (process.heard_at == 0) process.heard_at = process.advanced_at = now;
+  process.sent = connection.sent;
+  // Perhaps nobody has to be left out any more.
+  if (counts(hello.replica.epoch)) is_undecided_ = false;
   catch_up_.forget(hello.replica.epoch);
   connections_[peer] = std::move(connection);
   return Admission::kAccepted;
@@ -86,10 +89,14 @@ std::vector<std::uint64_t> Primary::unanswering(Nanos limit, Nanos now) const {
   return peers;
 }
 
-std::uint64_t Primary::sent_to_all() const {
+std::uint64_t Primary::needed_after() const {
   std::uint64_t least = log_.last().version;
-  for (const auto& [peer, connection] : connections_)
-    if (!connection.needs_copy) least = std::min(least, connection.sent.version);
+  for (const auto& [peer, connection] : connections_) {
+    if (connection.needs_copy) continue;
+    const Process& process = processes_.at(connection.replica.epoch);
+    least = std::min(least, connection.sent.version);
+    if (process.has_answered) least = std::min(least, process.wal);
+  }
   return least;
 }
 
@@ -103,14 +110,30 @@ bool Primary::is_silent() const {
          (is_disk_stuck_ && configuration_.in_sync_count() > 1);
 }
 
+// Whether it has connected so lately that it cannot have shown yet whether it is well.
+bool Primary::is_new(std::uint64_t epoch, Nanos now) const {
+  return std::ranges::any_of(connections_, [&](const auto& each) {
+    return each.second.replica.epoch == epoch && now - each.second.began_at <= times_.failure;
+  });
+}
+
+// PRIMARY-9
+bool Primary::may_send(const Process& process) const {
+  if (log_.kept_bytes() < kMostUnwritten) return true;
+  const std::uint64_t may_write = std::min(process.sent.version, marks_.replicated);
+  return log_.bytes_between(process.wal, may_write) < kMostUnwritten;
+}
+
 // Returns whether it is silent. Who has failed and cannot be left out for long is left out by
 // somebody else, if heartbeats do not prevent it. While all that count answer, an undecided change
-// hinders nothing. Once silent, it remains so: nobody who is not asked fails.
+// hinders nothing. Once silent, it remains so
+// until one of them is back: nobody who is not asked fails.
 bool Primary::note_silence(Nanos now) {
   if (change_ && now - change_since_ > times_.undecided) {
-    is_undecided_ = is_undecided_ || std::ranges::any_of(processes_, [&](const auto& each) {
-                      return counts(each.first) && has_failed(each.second, now);
-                    });
+    is_undecided_ =
+        is_undecided_ || std::ranges::any_of(processes_, [&](const auto& each) {
+          return counts(each.first) && has_failed(each.second, now) && !is_new(each.first, now);
+        });
   }
   if (is_silent()) silent_at_ = now;
   return is_silent();
@@ -126,8 +149,8 @@ std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
     connection.needs_copy = true;
     return std::nullopt;
   }
-  const bool may_send = connection.unwritten.bytes() < kMostUnwritten;
-  const EntryBlock* const block = may_send ? log_.after(connection.sent) : nullptr;
+  Process& process = processes_.at(connection.replica.epoch);
+  const EntryBlock* const block = may_send(process) ? log_.after(connection.sent) : nullptr;
   const bool has_news = connection.sent_marks != marks_ || connection.sent_wanted != wanted_ ||
                         connection.sent_round != rounds_;
   if (block == nullptr && !has_news && now < connection.heartbeat_due) return std::nullopt;
@@ -138,10 +161,7 @@ std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
                   .marks = marks_,
                   .unix_ms = proposed_ms_,
                   .wanted = wanted_};
-  if (block != nullptr) {
-    connection.sent = block->last;
-    connection.unwritten.sent(block->last.version, block->bytes->size());
-  }
+  if (block != nullptr) connection.sent = process.sent = block->last;
   connection.sent_at.emplace(connection.number, now);
   connection.sent_marks = marks_;
   connection.sent_wanted = wanted_;
@@ -168,8 +188,10 @@ bool Primary::answered(std::uint64_t peer, const Answer& answer, Nanos now) {
   if (answer.last > process.last || answer.last == log_.last() || wal > process.wal)
     process.advanced_at = now;
   process.last = std::max(process.last, answer.last);
-  process.wal = std::max(process.wal, wal);
-  catch_up_.disk_took(connection.replica.epoch, connection.unwritten.written(process.wal));
+  if (wal > process.wal) {
+    catch_up_.disk_took(connection.replica.epoch, log_.bytes_between(process.wal, wal));
+    process.wal = wal;
+  }
   process.sync = std::max(process.sync, std::min(answer.sync, answer.last.version));
   process.unix_ms = std::max(process.unix_ms, answer.unix_ms);
   process.has_answered = true;
@@ -201,17 +223,25 @@ void Primary::update() {
   unix_ms_ = std::max(unix_ms_, unix_ms);
 }
 
-// PRIMARY-8. What was inherited was answered before.
+// PRIMARY-8. What was inherited was answered before. And while a change is undecided nobody is
+// chosen anew to set the pace.
 void Primary::raise_replicated(std::uint64_t version) {
   const std::uint64_t before = marks_.replicated;
   if (version <= before) return;
-  if (before >= inherited_) {
-    if (log_limit_) version = std::min(version, log_.end_within(log_.start().version, *log_limit_));
-    if (const auto allowed = catch_up_.allowed())
-      version = std::min(version, log_.end_within(before, std::max<std::int64_t>(*allowed, 0)));
+  if (before < inherited_ || hurries_) {
+    marks_.replicated = version;
+    return;
   }
+  if (log_limit_) version = std::min(version, log_.end_at(*log_limit_));
+  const auto pace = processes_.find(catch_up_.paced_by());
+  if (pace == processes_.end() || change_) {
+    marks_.replicated = std::max(before, version);
+    return;
+  }
+  const std::uint64_t near = log_.end_within(pace->second.wal, CatchUp::kLacksLittle);
+  version = std::min(version, std::max(near, log_.end_within(before, catch_up_.allowed())));
   marks_.replicated = std::max(before, version);
-  catch_up_.rose(log_.bytes_after_version(before) - log_.bytes_after_version(marks_.replicated));
+  catch_up_.rose(log_.bytes_between(std::max(before, near), marks_.replicated));
 }
 
 Nanos Primary::heard_since() const {
@@ -298,7 +328,10 @@ bool Primary::has_failed(const Process& process, Nanos now) const {
   const auto is_over = [&](Nanos since) {
     return now - std::max(since, silent_at_) > times_.failure;
   };
-  return is_over(process.heard_at) || (process.last < log_.last() && is_over(process.advanced_at));
+  if (is_over(process.heard_at)) return true;
+  const bool lacks_nothing_sent = process.last == process.sent;
+  return process.last < log_.last() &&
+         is_over(process.advanced_at + (lacks_nothing_sent ? kDiskPauses - times_.failure : 0));
 }
 
 // nullptr: it cannot join, nor be awaited.
@@ -360,7 +393,7 @@ std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
   change_ = wanted_change(now);
   change_since_ = now;
   if (change_) {
-    catch_up_.end_wait();
+    catch_up_.joins();
   } else {
     help_joiners(now);
   }
@@ -370,7 +403,7 @@ std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
 
 // PRIMARY-8
 void Primary::help_joiners(Nanos now) {
-  const bool may_await = !has_handed_over() && has_ticks_ && store_answers_;
+  const bool may_await = !has_handed_over() && !hurries_ && has_ticks_ && store_answers_;
   if (!catch_up_.look(joiners(now), may_await, now)) return;
   want({.wal = marks_.wal, .sync = marks_.sync});
   begin_round();
@@ -383,15 +416,16 @@ std::vector<CatchUp::Joiner> Primary::joiners(Nanos now) const {
     if (counts(connection.replica.epoch) || process == nullptr ||
         !joined(configuration_, connection.replica))
       continue;
-    const std::uint64_t unwritten = log_.bytes_after_version(process->wal);
-    const std::uint64_t to_write = log_.bytes_after_version(marks_.wal);
-    all.push_back(
-        {.peer = peer,
-         .epoch = connection.replica.epoch,
-         .disk_lacks = unwritten - std::min(unwritten, log_.bytes_after_version(marks_.replicated)),
-         .lacks_little = log_.bytes_after(process->last) <= CatchUp::kLacksLittle &&
-                         unwritten <= to_write + CatchUp::kLacksLittle,
-         .has_sync_mark = process->sync >= marks_.sync});
+    const auto lacks_little = [this](std::uint64_t has, std::uint64_t of) {
+      return log_.bytes_between(has, of) <= CatchUp::kLacksLittle ||
+             log_.blocks_after_version(has) <= log_.blocks_after_version(of) + CatchUp::kFewBlocks;
+    };
+    all.push_back({.peer = peer,
+                   .epoch = connection.replica.epoch,
+                   .disk_lacks_much = !lacks_little(process->wal, marks_.replicated),
+                   .lacks_little = lacks_little(process->last.version, log_.last().version) &&
+                                   lacks_little(process->wal, marks_.wal),
+                   .has_sync_mark = process->sync >= marks_.sync});
   }
   return all;
 }

@@ -20,8 +20,8 @@
 //      and when it wants no change. From then on it is silent for the rest of its term.
 //  PRIMARY-8  No mark rises faster than a joiner lets it (catch_up.h), nor beyond what limit_log()
 //      allows. Else a group whose clients never pause might never have its backup back.
-//  PRIMARY-9  Of what was sent to a backup, its disk lacks kMostUnwritten and a block at most. So a
-//      disk that is slower than the clients slows them down, and needs no more memory.
+//  PRIMARY-9  A backup whose disk lacks kMostUnwritten of what it may write is sent nothing more.
+//      So a disk that is slower than the clients slows them down, and needs no more memory.
 //
 // Thread safety: none.
 #pragma once
@@ -37,7 +37,6 @@
 #include "server/replication/catch_up.h"
 #include "server/replication/messages.h"
 #include "server/replication/replication_times.h"
-#include "server/replication/unwritten_blocks.h"
 
 namespace rkv::server {
 
@@ -47,6 +46,9 @@ class Primary {
   // it has received at once.
   static constexpr std::size_t kMaxUnanswered = std::size_t{1} << 16;
   static constexpr std::uint64_t kMostUnwritten = std::uint64_t{64} << 20;
+  // A backup that has all that it was sent may take so long until its disk goes on: a busy one
+  // takes a second for a sync.
+  static constexpr Nanos kDiskPauses = 3 * kNanosPerSecond;
 
   // In the term of `configuration`, whose primary is `replica`. `unix_ms`: the highest time that it
   // has received. The log must outlive the primary.
@@ -83,8 +85,8 @@ class Primary {
   // Whether etcd has answered lately. If not, nobody joins: a joiner counts although its change may
   // never be stored, and if it failed then, it could not be left out.
   void set_store_answers(bool answers) { store_answers_ = answers; }
-  // How long the log that is kept may become by what clients are answered; nothing: as long as they
-  // like.
+  // Up to which place in the log clients may be answered, in bytes of all that it ever had;
+  // nothing: as they like.
   void limit_log(std::optional<std::uint64_t> bytes) { log_limit_ = bytes; }
   void propose_time(std::uint64_t unix_ms) { proposed_ms_ = std::max(proposed_ms_, unix_ms); }
   // Recomputes marks after entries were appended; the other calls do so by themselves.
@@ -101,8 +103,8 @@ class Primary {
   // Connections that have said nothing for `limit`, although they were asked: the other end is
   // gone.
   std::vector<std::uint64_t> unanswering(Nanos limit, Nanos now) const;
-  // The version that was sent to all who are connected and get the log: what is behind is needed.
-  std::uint64_t sent_to_all() const;
+  // The log is needed from this version on: others lack it, or have it in memory only.
+  std::uint64_t needed_after() const;
   // 0: not all have answered a time yet.
   std::uint64_t unix_ms() const { return unix_ms_; }
   // All that was inherited is replicated, and a time is known: clients may be admitted once the
@@ -135,6 +137,9 @@ class Primary {
 
   // ---- hand-over (succession.h has its course)
 
+  // No joiner holds the marks, and limit_log() has no effect: what was begun is to be answered
+  // soon.
+  void set_hurries(bool hurries) { hurries_ = hurries; }
   // No tick is covered until resume_ticks(), which has no effect once a backup was told.
   void end_ticks() { has_ticks_ = false; }
   void resume_ticks() { has_ticks_ = !has_handed_over(); }
@@ -178,9 +183,11 @@ class Primary {
     Nanos lease_from = 0;   // before the message was sent that the last answer is to
     Nanos heard_at = 0;     // or since when it is expected to answer
     Nanos advanced_at = 0;  // when it last had everything, or more than before
+    LogPosition sent{};     // to it, on its newest connection
   };
   struct Connection {
     Replica replica;
+    Nanos began_at = 0;
     LogPosition sent{};                        // the end of what was sent
     std::uint64_t number = 0;                  // of the last message
     std::uint64_t answered = 0;                // the newest number answered
@@ -190,7 +197,6 @@ class Primary {
     Wanted sent_wanted{};
     std::uint64_t sent_round = 0;
     bool needs_copy = false;
-    UnwrittenBlocks unwritten{};
   };
 
   bool counts(std::uint64_t epoch) const;
@@ -201,6 +207,8 @@ class Primary {
   bool is_silent() const;
   bool note_silence(Nanos now);
   bool has_failed(const Process& process, Nanos now) const;
+  bool is_new(std::uint64_t epoch, Nanos now) const;
+  bool may_send(const Process& process) const;
   const Process* well(const Connection& connection, Nanos now) const;
   bool may_join(const Connection& connection, Nanos now) const;
   void help_joiners(Nanos now);
@@ -215,6 +223,7 @@ class Primary {
   Nanos change_since_ = 0;
   bool is_undecided_ = false;  // the change is, for too long
   bool store_answers_ = true;
+  bool hurries_ = false;
   CatchUp catch_up_;
   std::optional<std::uint64_t> log_limit_{};
   std::string removing_;  // a member; empty: none

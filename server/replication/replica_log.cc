@@ -37,12 +37,25 @@ std::uint64_t ReplicaLog::bytes_after_version(std::uint64_t version) const {
   return at == blocks_.end() ? 0 : appended_bytes_ - at->before;
 }
 
+std::size_t ReplicaLog::blocks_after_version(std::uint64_t version) const {
+  return static_cast<std::size_t>(blocks_.end() - find_after_version(version));
+}
+
+// 0: no block from `first` on begins there.
+std::uint64_t ReplicaLog::end_before(std::deque<Kept>::const_iterator first,
+                                     std::uint64_t bytes) const {
+  const auto behind = std::ranges::lower_bound(first, blocks_.end(), bytes, {}, &Kept::before);
+  return behind == first ? 0 : std::prev(behind)->last.version;
+}
+
 std::uint64_t ReplicaLog::end_within(std::uint64_t version, std::uint64_t bytes) const {
   const auto first = find_after_version(version);
-  if (first == blocks_.end()) return version;
-  const auto behind =
-      std::ranges::lower_bound(first, blocks_.end(), first->before + bytes, {}, &Kept::before);
-  return behind == first ? version : std::prev(behind)->last.version;
+  return first == blocks_.end() ? version
+                                : std::max(version, end_before(first, first->before + bytes));
+}
+
+std::uint64_t ReplicaLog::end_at(std::uint64_t bytes) const {
+  return std::max(start_.version, end_before(blocks_.begin(), bytes));
 }
 
 const EntryBlock* ReplicaLog::after(const LogPosition& position) const {

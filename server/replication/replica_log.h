@@ -17,6 +17,7 @@
 // Thread safety: none.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -66,8 +67,18 @@ class ReplicaLog {
   std::uint64_t bytes_after(const LogPosition& position) const;
   // The same of a version, of whatever term. A block that begins before it does not count.
   std::uint64_t bytes_after_version(std::uint64_t version) const;
+  // Of the blocks that are kept and lie between two versions.
+  std::uint64_t bytes_between(std::uint64_t version, std::uint64_t later) const {
+    const std::uint64_t bytes = bytes_after_version(version);
+    return bytes - std::min(bytes, bytes_after_version(later));
+  }
+  // How many blocks are behind a version. One that begins before it does not count.
+  std::size_t blocks_after_version(std::uint64_t version) const;
   // The end of the last block that begins less than `bytes` behind `version`; `version`: none.
   std::uint64_t end_within(std::uint64_t version, std::uint64_t bytes) const;
+  // The same of a place in the log: of the first `bytes` that it ever had.
+  std::uint64_t end_at(std::uint64_t bytes) const;
+  std::uint64_t appended_bytes() const { return appended_bytes_; }
 
  private:
   struct Kept : EntryBlock {
@@ -75,6 +86,7 @@ class ReplicaLog {
   };
   std::deque<Kept>::const_iterator find_after(const LogPosition& position) const;
   std::deque<Kept>::const_iterator find_after_version(std::uint64_t version) const;
+  std::uint64_t end_before(std::deque<Kept>::const_iterator first, std::uint64_t bytes) const;
 
   LogPosition start_;
   TermHistory history_;

@@ -21,6 +21,7 @@ Status Succession::begin(Primary& primary, std::string name, Nanos now) {
   phase_ = Phase::kSyncing;
   through_ = primary.last();
   began_at_ = now;
+  primary.set_hurries(true);
   await_disks(primary, now);
   return {};
 }
@@ -31,8 +32,13 @@ void Succession::await_disks(Primary& primary, Nanos now) {
     phase_ = Phase::kFading;
     primary.end_ticks();
   } else if (now - began_at_ > kSyncedWithin) {
-    phase_ = Phase::kNone;
+    give_up(primary);
   }
+}
+
+void Succession::give_up(Primary& primary) {
+  phase_ = Phase::kNone;
+  primary.set_hurries(false);
 }
 
 std::optional<Succession::Told> Succession::step(Primary& primary, Nanos now, bool is_quiet) {
@@ -43,7 +49,7 @@ std::optional<Succession::Told> Succession::step(Primary& primary, Nanos now, bo
   if (!successor && phase_ == Phase::kClosed) successor = primary.successor({}, now);
   if (!successor && phase_ <= Phase::kFading) {
     if (phase_ == Phase::kFading) primary.resume_ticks();
-    phase_ = Phase::kNone;
+    give_up(primary);
   }
   if (!successor) return std::nullopt;
   successor_ = successor->replica;

@@ -60,6 +60,7 @@ class Succession {
   enum class Phase : std::uint8_t { kNone, kSyncing, kFading, kClosed, kTold };
   // REQUIRES: kSyncing.
   void await_disks(Primary& primary, Nanos now);
+  void give_up(Primary& primary);
 
   Phase phase_ = Phase::kNone;
   std::uint64_t through_ = 0;  // that the disks must have
