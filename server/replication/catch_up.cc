@@ -20,7 +20,7 @@ bool CatchUp::look(std::span<const Joiner> joiners, bool may_await, Nanos now) {
     ended_at_ = now;
     pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
   }
-  choose_pace(joiners);
+  choose_pace(joiners, now);
   if (awaited_ != 0 || !may_await || now - ended_at_ < pause_) return false;
   was_awaited_ = begin_wait(joiners, now);
   return was_awaited_;
@@ -30,7 +30,7 @@ void CatchUp::go_on_awaiting(std::span<const Joiner> joiners, bool may_await, Na
   const Joiner* const joiner = find(joiners, awaited_);
   const Nanos limit = phase_ == Phase::kSync ? kAwaitsSync : kAwaits;
   if (joiner == nullptr || !joiner->lacks_little || !may_await || now - phase_since_ >= limit) {
-    awaited_ = 0;
+    in_vain_ = std::exchange(awaited_, 0);
   } else if (phase_ == Phase::kSync && joiner->has_sync_mark) {
     phase_ = Phase::kAll;
     phase_since_ = now;
@@ -52,11 +52,23 @@ bool CatchUp::begin_wait(std::span<const Joiner> joiners, Nanos now) {
   return true;
 }
 
-void CatchUp::choose_pace(std::span<const Joiner> joiners) {
+void CatchUp::choose_pace(std::span<const Joiner> joiners, Nanos now) {
   if (find(joiners, paced_by_) != nullptr) return;
-  const auto next = std::ranges::find_if(joiners, &Joiner::disk_lacks_much);
+  const auto next = std::ranges::find_if(joiners, [this](const Joiner& joiner) {
+    return joiner.disk_lacks_much || joiner.epoch == in_vain_;
+  });
   paced_by_ = next == joiners.end() ? 0 : next->epoch;
   allowed_ = kMostAllowed;
+  paced_since_ = far_until_ = now;
+  taken_ = 0;
+}
+
+std::uint64_t CatchUp::near() const {
+  const Nanos measured = far_until_ - paced_since_;
+  if (measured < kNearTime / 2) return kLeastNear;
+  const auto times = static_cast<double>(kNearTime) / static_cast<double>(measured);
+  return std::clamp(static_cast<std::uint64_t>(static_cast<double>(taken_) * times), kLeastNear,
+                    kLacksLittle);
 }
 
 void CatchUp::forget(std::uint64_t epoch) {
@@ -68,9 +80,13 @@ void CatchUp::rose(std::uint64_t bytes) {
   allowed_ -= static_cast<std::int64_t>(bytes);
 }
 
-void CatchUp::disk_took(std::uint64_t epoch, std::uint64_t bytes) {
-  if (epoch == paced_by_)
-    allowed_ = std::min(allowed_ + static_cast<std::int64_t>(bytes / 2), kMostAllowed);
+// What it takes while it is near is what clients write, and says nothing of its disk.
+void CatchUp::disk_took(std::uint64_t epoch, std::uint64_t bytes, std::uint64_t still, Nanos now) {
+  if (epoch != paced_by_) return;
+  allowed_ = std::min(allowed_ + static_cast<std::int64_t>(bytes / 2), kMostAllowed);
+  if (still <= near()) return;
+  taken_ += bytes;
+  far_until_ = now;
 }
 
 }  // namespace rkv::server

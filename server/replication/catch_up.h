@@ -1,10 +1,9 @@
 // CatchUp: what a primary does so that a backup that is not in sync becomes so, although its
 // clients never pause. Both steps hold the marks, so writes wait.
 //
-//  - A joiner whose disk lacks much sets the pace until it joins: the marks rise by half of what
-//  its
-//    disk takes, so what it lacks shrinks, however fast the clients could write. Then they stay
-//    within kLacksLittle of it.
+//  - A joiner whose disk lacks much, or that was awaited in vain, sets the pace until it joins: the
+//    marks rise by half of what its disk takes, so what it lacks shrinks, however fast clients
+//    could write. Then they stay near it: ahead by what its disk took in kNearTime meanwhile.
 //  - A joiner that lacks little is awaited: the log of a primary that is alone is always a round
 //    trip ahead, and so are its disk's syncs. First the `sync` mark waits for the joiner's disk,
 //    then all marks wait, for kAwaits at most. There are pauses between waits.
@@ -35,6 +34,8 @@ class CatchUp {
   // Bytes of the log, or blocks: one may be as long as the longest value.
   static constexpr std::uint64_t kLacksLittle = std::uint64_t{8} << 20;
   static constexpr std::size_t kFewBlocks = 3;
+  static constexpr Nanos kNearTime = 100 * kNanosPerMs;
+  static constexpr std::uint64_t kLeastNear = std::uint64_t{64} << 10;
   // How far the marks may rise before the joiner's disk has taken anything, and in one go.
   static constexpr std::int64_t kMostAllowed = std::int64_t{8} << 20;
 
@@ -66,19 +67,22 @@ class CatchUp {
 
   // Which joiner sets the pace; 0: none.
   std::uint64_t paced_by() const { return paced_by_; }
-  // By how many bytes of the log the marks may rise now, if they are not within kLacksLittle of it.
+  // By how many bytes the marks may be ahead of it in any case.
+  std::uint64_t near() const;
+  // By how many bytes of the log the marks may rise now otherwise.
   std::uint64_t allowed() const {
     return static_cast<std::uint64_t>(std::max<std::int64_t>(allowed_, 0));
   }
-  void rose(std::uint64_t bytes);                            // the marks, beyond that
-  void disk_took(std::uint64_t epoch, std::uint64_t bytes);  // of what was sent to this process
+  void rose(std::uint64_t bytes);  // the marks, beyond that
+  // `bytes` of what was sent to this process, which lacks `still` now.
+  void disk_took(std::uint64_t epoch, std::uint64_t bytes, std::uint64_t still, Nanos now);
 
  private:
   enum class Phase : std::uint8_t { kSync, kAll };
 
   void go_on_awaiting(std::span<const Joiner> joiners, bool may_await, Nanos now);
   bool begin_wait(std::span<const Joiner> joiners, Nanos now);
-  void choose_pace(std::span<const Joiner> joiners);
+  void choose_pace(std::span<const Joiner> joiners, Nanos now);
 
   std::uint64_t awaited_ = 0;       // the epoch of a joiner; 0: none
   std::uint64_t awaited_peer_ = 0;  // that was awaited last: others come first
@@ -87,8 +91,12 @@ class CatchUp {
   bool was_awaited_ = false;  // somebody, when it was looked last
   Nanos ended_at_ = std::numeric_limits<Nanos>::min() / 2;
   Nanos pause_ = 0;
+  std::uint64_t in_vain_ = 0;   // the epoch of the last one that was awaited and did not join
   std::uint64_t paced_by_ = 0;  // the epoch of a joiner; 0: none
-  std::int64_t allowed_ = 0;    // below 0: a block was longer than what was left
+  Nanos paced_since_ = 0;
+  Nanos far_until_ = 0;       // it was not near then
+  std::uint64_t taken_ = 0;   // by its disk, until then
+  std::int64_t allowed_ = 0;  // below 0: a block was longer than what was left
 };
 
 }  // namespace rkv::server

@@ -189,7 +189,8 @@ bool Primary::answered(std::uint64_t peer, const Answer& answer, Nanos now) {
     process.advanced_at = now;
   process.last = std::max(process.last, answer.last);
   if (wal > process.wal) {
-    catch_up_.disk_took(connection.replica.epoch, log_.bytes_between(process.wal, wal));
+    catch_up_.disk_took(connection.replica.epoch, log_.bytes_between(process.wal, wal),
+                        log_.bytes_between(wal, marks_.replicated), now);
     process.wal = wal;
   }
   process.sync = std::max(process.sync, std::min(answer.sync, answer.last.version));
@@ -238,7 +239,7 @@ void Primary::raise_replicated(std::uint64_t version) {
     marks_.replicated = std::max(before, version);
     return;
   }
-  const std::uint64_t near = log_.end_within(pace->second.wal, CatchUp::kLacksLittle);
+  const std::uint64_t near = log_.end_within(pace->second.wal, catch_up_.near());
   version = std::min(version, std::max(near, log_.end_within(before, catch_up_.allowed())));
   marks_.replicated = std::max(before, version);
   catch_up_.rose(log_.bytes_between(std::max(before, near), marks_.replicated));
