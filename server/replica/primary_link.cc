@@ -31,13 +31,18 @@ void PrimaryLink::step(bool may_connect) {
     drop("another replica is the primary");
   if (connection_ != nullptr && now() - std::max(connected_at_, backup.heard_at()) > kSilence)
     drop("it says nothing");
-  if (connection_ != nullptr) {
-    if (const auto answer = backup.answer(now())) connection_->send(encoded(*answer));
-    return;
-  }
+  if (connection_ != nullptr) return answer(backup);
   if (!may_connect || primary == nullptr || is_connecting_ || copy_ != nullptr) return;
   pauses_.set_primary(*primary);
   if (pauses_.are_over(now()) && now() >= copy_again_at_) connect(*primary);
+}
+
+void PrimaryLink::answer(Backup& backup) {
+  const std::uint64_t received = connection_->received_bytes();
+  const bool receives = std::exchange(received_bytes_, received) != received;
+  auto answer = backup.answer(now());
+  if (!answer && receives) answer = backup.receives(now());
+  if (answer) connection_->send(encoded(*answer));
 }
 
 void PrimaryLink::connect(const Member& primary) {
@@ -67,6 +72,7 @@ void PrimaryLink::not_connected(const Member& primary, const std::string& why) {
 
 void PrimaryLink::begin(std::unique_ptr<ReplicaConnection> connection, const Member& primary) {
   connection_ = std::move(connection);
+  received_bytes_ = 0;
   connected_at_ = now();
   name_ = primary.name;
   host_ = host_of(primary.address);

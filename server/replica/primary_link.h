@@ -56,6 +56,7 @@ class PrimaryLink {
 
  private:
   Nanos now() const { return around_.clock.now(); }
+  void answer(Backup& backup);
   void connect(const Member& primary);
   void not_connected(const Member& primary, const std::string& why);
   void begin(std::unique_ptr<ReplicaConnection> connection, const Member& primary);
@@ -75,6 +76,7 @@ class PrimaryLink {
   std::optional<Wanted> received_;  // what delivered() will say
   bool is_connecting_ = false;
   CallPauses pauses_;
+  std::uint64_t received_bytes_ = 0;  // as far as it was looked at
   Nanos connected_at_ = 0;
   Nanos copy_again_at_ = 0;             // a copy that failed
   Nanos copy_pause_ = kNanosPerSecond;  // twice as long after each, as for lack of space

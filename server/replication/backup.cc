@@ -68,9 +68,19 @@ bool Backup::receive(const HandOver& hand_over) {
 std::optional<Answer> Backup::answer(Nanos now) {
   if (!has_news_ || number_ == 0) return std::nullopt;
   has_news_ = false;
+  return say(now);
+}
+
+Answer Backup::say(Nanos now) {
   answered_at_ = now;
-  return Answer{
-      .number = number_, .last = log_.last(), .wal = wal_, .sync = sync_, .unix_ms = unix_ms_};
+  return {.number = number_, .last = log_.last(), .wal = wal_, .sync = sync_, .unix_ms = unix_ms_};
+}
+
+std::optional<Answer> Backup::receives(Nanos now) {
+  if (number_ == 0) return std::nullopt;  // nothing of this connection has said whose it is
+  heard_at_ = now;
+  if (now - answered_at_ < times_.heartbeat) return std::nullopt;
+  return say(now);
 }
 
 void Backup::on_disk(std::uint64_t wal, std::uint64_t sync) {

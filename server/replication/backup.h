@@ -33,6 +33,9 @@ class Backup {
   bool receive(const HandOver& hand_over);
   // What to answer, if there is anything new since the last answer.
   std::optional<Answer> answer(Nanos now);
+  // A part of a message has come, which may take longer than the failure time: the primary lives,
+  // and so does this replica, which answers what it has answered before, now and then.
+  std::optional<Answer> receives(Nanos now);
   // What this replica's own disk has.
   void on_disk(std::uint64_t wal, std::uint64_t sync);
   // From now on lower terms are refused.
@@ -49,6 +52,7 @@ class Backup {
   Nanos acts_not_before() const { return answered_at_ + times_.wait_of_backup(); }
 
  private:
+  Answer say(Nanos now);
   bool follows(const Entries& entries);
 
   ReplicaLog& log_;

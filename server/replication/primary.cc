@@ -181,11 +181,12 @@ bool Primary::answered(std::uint64_t peer, const Answer& answer, Nanos now) {
   Process& process = processes_[connection.replica.epoch];
   if (const auto sent = connection.sent_at.find(answer.number); sent != connection.sent_at.end())
     process.lease_from = std::max(process.lease_from, sent->second);
-  connection.answered = answer.number;
+  // The same answer again: it receives a long message.
+  const bool receives = answer.number == std::exchange(connection.answered, answer.number);
   connection.sent_at.erase(connection.sent_at.begin(),
                            connection.sent_at.upper_bound(answer.number));
   const std::uint64_t wal = std::min(answer.wal, answer.last.version);
-  if (answer.last > process.last || answer.last == log_.last() || wal > process.wal)
+  if (answer.last > process.last || answer.last == log_.last() || wal > process.wal || receives)
     process.advanced_at = now;
   process.last = std::max(process.last, answer.last);
   if (wal > process.wal) {

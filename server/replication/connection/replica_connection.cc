@@ -51,6 +51,7 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
     write();
   }
   bool has_lane() const { return lane_ != nullptr; }
+  std::uint64_t received_bytes() const { return received_bytes_; }
   void use(std::unique_ptr<ReplicaLane> lane, Change change) {
     RKV_CHECK(started_, "a connection is started before it gets a lane");
     if (ended_ || lane_) return;
@@ -123,6 +124,7 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
   }
   // May end the connection.
   void arrived(MessageAssembler& assembler, std::size_t bytes) {
+    received_bytes_ += bytes;
     if (const Status good = assembler.arrived(bytes); !good)
       return fail(fmt::format("{}: {}", peer(), good.error().text));
     if (assembler.is_whole()) deliver(assembler.take(), &assembler == &lane_message_);
@@ -250,7 +252,8 @@ class ReplicaConnection::Impl : public std::enable_shared_from_this<Impl> {
 
   std::vector<std::byte> read_buffer_ = std::vector<std::byte>(kReadBytes);
   MessageAssembler message_;
-  bool has_delivered_ = false;      // and not said so yet
+  bool has_delivered_ = false;  // and not said so yet
+  std::uint64_t received_bytes_ = 0;
   bool peer_has_switched_ = false;  // what comes, comes by the lane
 
   std::unique_ptr<ReplicaLane> lane_;
@@ -289,6 +292,10 @@ void ReplicaConnection::send(std::span<const SharedBytes> messages) {
 
 void ReplicaConnection::use(std::unique_ptr<ReplicaLane> lane, Change change) {
   impl_->use(std::move(lane), change);
+}
+
+std::uint64_t ReplicaConnection::received_bytes() const {
+  return impl_->received_bytes();
 }
 
 bool ReplicaConnection::has_lane() const {

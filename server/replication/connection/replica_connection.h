@@ -77,6 +77,8 @@ class ReplicaConnection {
   // is forgotten. After the end, and with a lane, it does nothing. REQUIRES: started.
   void use(std::unique_ptr<ReplicaLane> lane, Change change);
   bool has_lane() const;
+  // In all, also of a message that is not whole yet.
+  std::uint64_t received_bytes() const;
   // Of messages that the kernel or the lane has not taken whole.
   std::size_t queued_bytes() const;
   // Ends the connection at once: what is queued is lost. on_end is called later.

@@ -173,6 +173,27 @@ TEST_F(BackupTest, TakesNoMarkAboveItsLog) {
   EXPECT_EQ(backup.marks().replicated, 10U);
 }
 
+// A long message takes longer than the failure time.
+TEST_F(BackupTest, SaysNowAndThenThatItReceives) {
+  const ReplicationTimes times;
+  connect();
+  EXPECT_FALSE(backup.receives(now)) << "of a primary that has said nothing";
+  ASSERT_TRUE(backup.receive(entries(1, {}, at(1, 10)), now));
+  const auto first = backup.answer(now);
+  ASSERT_TRUE(first);
+  now += times.heartbeat - 1;
+  EXPECT_FALSE(backup.receives(now));
+  EXPECT_EQ(backup.heard_at(), now);
+  now += 1;
+  const auto again = backup.receives(now);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->number, first->number);
+  EXPECT_EQ(again->last, first->last);
+  EXPECT_EQ(backup.acts_not_before(), now + times.wait_of_backup()) << "it may be relied on";
+  now += 1;
+  EXPECT_FALSE(backup.receives(now));
+}
+
 TEST_F(BackupTest, IsBoundByItsLastAnswer) {
   connect();
   EXPECT_FALSE(backup.answer(now));
@@ -584,6 +605,26 @@ TEST_F(AwaitedJoiner, OnceInSyncItsDiskMayPause) {
   EXPECT_FALSE(alone.begin_change(now));
   answers_for(4 * times.heartbeat);
   EXPECT_TRUE(alone.begin_change(now)) << "it holds all writes";
+}
+
+TEST_F(AwaitedJoiner, OnceInSyncItMayTakeLongToReceiveABlock) {
+  append_alone(11);
+  connect_joiner();
+  answer(11);
+  alone.configuration_is(*alone.begin_change(now), now);
+  answer(11);
+  const Nanos heard = alone.heard_since();
+  append_alone(20, std::size_t{16} << 20);
+  const std::uint64_t answered = sent;
+  while (alone.next(4, now)) {
+  }
+  for (const Nanos end = now + 5 * times.failure; now < end; now += times.heartbeat) {
+    ASSERT_TRUE(alone.answered(4, {.number = answered, .last = at(1, 11), .wal = 11}, now));
+    ASSERT_FALSE(alone.begin_change(now));
+  }
+  EXPECT_EQ(alone.heard_since(), heard) << "that is no lease";
+  now += times.failure;
+  EXPECT_TRUE(alone.begin_change(now)) << "it receives nothing any more";
 }
 
 // Else what was begun would not be answered in the time that a hand-over has.

@@ -44,7 +44,7 @@ TEST(GroupDisk, ABackupWhoseDiskIsFullLeavesAndComesBack) {
   group.wait_for_in_sync(2);
   ASSERT_TRUE(put(writes + 1));
   group.kill(0);
-  Client last = *group.connect(group.wait_for_primary(0));
+  Client last = group.client_of(group.wait_for_primary(0));
   EXPECT_EQ(last.get(fmt::format("key-{}", writes % 4))->value, large);
 }
 

@@ -126,7 +126,7 @@ TEST(Group, WhatWasAcknowledgedSurvivesThePrimary) {
   steady_clock::time_point killed;
   const std::size_t first = group.wait_for_primary();
   {
-    Writer writer(*group.connect(first), Durability::kMemory);
+    Writer writer(group.client_of(first), Durability::kMemory);
     writer.wait_for(writes(1000));
     killed = steady_clock::now();
     group.kill(first);
@@ -136,7 +136,7 @@ TEST(Group, WhatWasAcknowledgedSurvivesThePrimary) {
   const auto gap = std::chrono::duration_cast<milliseconds>(steady_clock::now() - killed);
   std::printf("%lu writes acknowledged; no service for at most %ld ms\n",
               static_cast<unsigned long>(acknowledged), gap.count());
-  Client client = *group.connect(primary);
+  Client client = group.client_of(primary);
   expect_numbers(client, acknowledged);
   ASSERT_TRUE(client.put("after", "it"));
   // The dead one comes back and catches up.
@@ -162,7 +162,7 @@ TEST(Group, ABackupThatDiesIsLeftOutAndComesBack) {
   const std::size_t primary = group.wait_for_primary();
   const std::size_t backup = (primary + 1) % 3;
   {
-    Writer writer(*group.connect(primary), Durability::kMemory);
+    Writer writer(group.client_of(primary), Durability::kMemory);
     writer.wait_for(writes(200));
     group.kill(backup);
     group.wait_for_in_sync(2);
@@ -173,7 +173,7 @@ TEST(Group, ABackupThatDiesIsLeftOutAndComesBack) {
     group.kill(primary);
     acknowledged = writer.finish();
   }
-  Client client = *group.connect(group.wait_for_primary(primary));
+  Client client = group.client_of(group.wait_for_primary(primary));
   expect_numbers(client, acknowledged);
 }
 
@@ -400,7 +400,7 @@ TEST(Group, APersonForcesAPrimaryWhenThoseInSyncAreLost) {
   group.wait_for_in_sync(2);
   ASSERT_TRUE(client.put("after", "it"));
   group.kill(1);
-  Client of_n0 = *group.connect(group.wait_for_primary(1));
+  Client of_n0 = group.client_of(group.wait_for_primary(1));
   EXPECT_EQ(of_n0.get("both")->value, "new");
 }
 
@@ -426,7 +426,7 @@ TEST(Group, APrimaryThatStandsStillIsReplacedAndComesBackAsABackup) {
   const std::size_t first = group.wait_for_primary();
   group.process(first).signal(SIGSTOP);
   const std::size_t primary = group.wait_for_primary(first);
-  Client client = *group.connect(primary);
+  Client client = group.client_of(primary);
   EXPECT_EQ(client.get("who")->value, "the first");
   ASSERT_TRUE(client.put("who", "the second"));
   group.process(first).signal(SIGCONT);
@@ -435,7 +435,7 @@ TEST(Group, APrimaryThatStandsStillIsReplacedAndComesBackAsABackup) {
   group.wait_for_in_sync(3);
   ASSERT_TRUE(client.put("who", "the second, with all"));
   group.kill(primary);
-  Client last = *group.connect(group.wait_for_primary(primary));
+  Client last = group.client_of(group.wait_for_primary(primary));
   EXPECT_EQ(last.get("who")->value, "the second, with all");
 }
 
@@ -449,7 +449,7 @@ TEST(Group, OverTcpAloneItReplacesAsWell) {
     ASSERT_TRUE(client.put("large", large));
   }
   group.kill(0);
-  Client client = *group.connect(group.wait_for_primary(0));
+  Client client = group.client_of(group.wait_for_primary(0));
   EXPECT_EQ(client.get("kept")->value, "x");
   EXPECT_EQ(client.get("large")->value.size(), std::size_t{1} << 20);
   EXPECT_EQ(group.logs().find("the log goes to"), std::string::npos);
@@ -459,7 +459,7 @@ TEST(Group, WithoutEtcdItGoesOnAndWithItReplacesAgain) {
   ReplicaGroup group(3);
   group.start_all();
   const std::size_t primary = group.wait_for_primary();
-  Client client = *group.connect(primary);
+  Client client = group.client_of(primary);
   (void)wait_until_shown_in_sync(group.address(primary));
   // etcd falls silent. A hand-over would leave the group without a primary until etcd answers.
   group.etcd().pause(0);
@@ -495,7 +495,7 @@ TEST(Group, ANameThatBelongsToAReplicaThatRunsIsRefused) {
   EXPECT_NE(refused.output.find("the name n0 belongs to the replica at " + group.address(0)),
             std::string::npos)
       << refused.output;
-  Client client = *group.connect(primary);
+  Client client = group.client_of(primary);
   EXPECT_TRUE(client.put("key", "value"));
   // What is gone gives its name up.
   group.kill(0);
@@ -517,7 +517,7 @@ TEST(Group, WhatWasWrittenSurvivesTheLossOfAll) {
   }
   for (std::size_t number : {2U, 1U, 0U})
     group.start(number);
-  Client client = *group.connect(group.wait_for_primary());
+  Client client = group.client_of(group.wait_for_primary());
   expect_numbers(client, acknowledged);
   group.wait_for_in_sync(3);
 }
@@ -545,7 +545,7 @@ TEST(Group, AReplicaThatIsFarBehindGetsACopyOfTheDatabase) {
       ASSERT_TRUE(client.put(key_of(acknowledged), std::to_string(acknowledged)));
   }
   group.kill(0);
-  Client client = *group.connect(group.wait_for_primary(0));
+  Client client = group.client_of(group.wait_for_primary(0));
   expect_numbers(client, acknowledged);
 }
 

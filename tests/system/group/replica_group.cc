@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <thread>
 
-#include "common/check.h"
 #include "server/group/etcd_configuration_store.h"
 
 namespace rkv::testing_support {
@@ -117,10 +117,14 @@ Result<Client> ReplicaGroup::connect(std::size_t number, milliseconds timeout) c
                           .repeat_connect = false});
 }
 
-Client ReplicaGroup::client() {
-  auto client = connect(wait_for_primary());
-  RKV_CHECK(client.has_value(), "no client of the primary");
+Client ReplicaGroup::client_of(std::size_t number) const {
+  auto client = connect(number);
+  if (!client) throw std::runtime_error("no client: " + to_string(client.error()));
   return std::move(*client);
+}
+
+Client ReplicaGroup::client() {
+  return client_of(wait_for_primary());
 }
 
 Client ReplicaGroup::client_of_all() const {
@@ -129,7 +133,7 @@ Client ReplicaGroup::client_of_all() const {
     servers += (servers.empty() ? "" : ",") + replica.address;
   auto client = Client::connect(
       {.server = servers, .timeout = std::chrono::seconds(20), .transport = test_transport()});
-  RKV_CHECK(client.has_value(), "no client of the group");
+  if (!client) throw std::runtime_error("no client of the group: " + to_string(client.error()));
   return std::move(*client);
 }
 

@@ -60,6 +60,8 @@ class ReplicaGroup {
   // A client of that replica; an error if it does not serve.
   Result<Client> connect(std::size_t number,
                          std::chrono::milliseconds timeout = std::chrono::seconds(60)) const;
+  // The same; throws if it does not serve, which ends the test as failed.
+  Client client_of(std::size_t number) const;
   // A client of the primary, whichever it is.
   Client client();
   // A client that knows all replicas.
