@@ -126,8 +126,8 @@ bool Primary::may_send(const Process& process) const {
 
 // Returns whether it is silent. Who has failed and cannot be left out for long is left out by
 // somebody else, if heartbeats do not prevent it. While all that count answer, an undecided change
-// hinders nothing. Once silent, it remains so
-// until one of them is back: nobody who is not asked fails.
+// hinders nothing. Once silent, it remains so until one of them is back: nobody who is not asked
+// fails.
 bool Primary::note_silence(Nanos now) {
   if (change_ && now - change_since_ > times_.undecided) {
     is_undecided_ =

@@ -145,7 +145,9 @@ TEST(FullServer, RefusesThousandsAndServesItsClients) {
 class FullServerOfUsers : public UsersTest {};
 
 TEST_F(FullServerOfUsers, RefusesThousandsWithoutAProof) {
-  serve({"--max-clients", std::to_string(kPlaces)});
+  // Without a disk, whose database keeps what the clients write in memory for a while.
+  server_.emplace(std::vector<std::string>{"--memory", "32MiB", "--users", users_, "--max-clients",
+                                           std::to_string(kPlaces)});
   expect_refusals(
       *server_, [&] { return client("bob"); },
       "the server has users: give a user and its secret (--user, --secret-file)");
