@@ -174,10 +174,8 @@ void BackupLinks::send_copy(std::uint64_t number, const CopyRequest& request) {
         [this](const std::string& replica, const std::string& problem) {
           log_info(EventName("copy_sent"), "the copy of the database for {} is over{}{}",
                    field("replica", replica), problem.empty() ? "" : ": ", problem);
-          if (problem.empty()) {
-            log_kept_until_ = now() + kComesBackWithin;
-            copied_at_[replica] = now();
-          }
+          log_kept_until_ = now() + kComesBackWithin;
+          if (problem.empty()) copied_at_[replica] = now();
           outside_.copied(replica, problem);
         });
   }

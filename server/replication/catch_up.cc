@@ -80,7 +80,7 @@ void CatchUp::rose(std::uint64_t bytes) {
   allowed_ -= static_cast<std::int64_t>(bytes);
 }
 
-// What it takes while it is near is what clients write, and says nothing of its disk.
+// While it is near, its disk writes what clients write. That says nothing of its speed.
 void CatchUp::disk_took(std::uint64_t epoch, std::uint64_t bytes, std::uint64_t still, Nanos now) {
   if (epoch != paced_by_) return;
   allowed_ = std::min(allowed_ + static_cast<std::int64_t>(bytes / 2), kMostAllowed);

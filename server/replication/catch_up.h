@@ -1,7 +1,8 @@
 // CatchUp: what a primary does so that a backup that is not in sync becomes so, although its
 // clients never pause. Both steps hold the marks, so writes wait.
 //
-//  - A joiner whose disk lacks much, or that was awaited in vain, sets the pace until it joins: the
+//  - A joiner whose disk lacks much, or that was awaited without success, sets the pace until it
+//  joins: the
 //    marks rise by half of what its disk takes, so what it lacks shrinks, however fast clients
 //    could write. Then they stay near it: ahead by what its disk took in kNearTime meanwhile.
 //  - A joiner that lacks little is awaited: the log of a primary that is alone is always a round
@@ -28,7 +29,7 @@ class CatchUp {
   // that takes a second for a sync, or for long values.
   static constexpr Nanos kAwaits = 500 * kNanosPerMs;
   static constexpr Nanos kAwaitsSync = 3 * kNanosPerSecond;
-  // Twice as long after each wait that was in vain.
+  // Twice as long after each wait without success.
   static constexpr Nanos kFirstPause = 500 * kNanosPerMs;
   static constexpr Nanos kLongestPause = 16 * kNanosPerSecond;
   // Bytes of the log, or blocks: one may be as long as the longest value.

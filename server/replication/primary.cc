@@ -225,8 +225,8 @@ void Primary::update() {
   unix_ms_ = std::max(unix_ms_, unix_ms);
 }
 
-// PRIMARY-8. What was inherited was answered before. And while a change is undecided nobody is
-// chosen anew to set the pace.
+// PRIMARY-8. What was inherited was answered before. And while a change is undecided nobody
+// else is chosen to set the pace.
 void Primary::raise_replicated(std::uint64_t version) {
   const std::uint64_t before = marks_.replicated;
   if (version <= before) return;

@@ -622,7 +622,7 @@ TEST_F(AwaitedJoiner, OnceInSyncItMayTakeLongToReceiveABlock) {
     ASSERT_TRUE(alone.answered(4, {.number = answered, .last = at(1, 11), .wal = 11}, now));
     ASSERT_FALSE(alone.begin_change(now));
   }
-  EXPECT_EQ(alone.heard_since(), heard) << "that is no lease";
+  EXPECT_EQ(alone.heard_since(), heard) << "it is not a lease";
   now += times.failure;
   EXPECT_TRUE(alone.begin_change(now)) << "it receives nothing any more";
 }
