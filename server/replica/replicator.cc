@@ -38,6 +38,10 @@ constexpr auto kTurn = std::chrono::milliseconds(20);
 constexpr Nanos kHesitation = 3 * kNanosPerSecond;
 // How much longer the log in memory may become while another replica comes back.
 constexpr std::size_t kFactorForJoiners = 16;
+// Of that, what clients may write at once when a copy begins, and until its end. The rest is for
+// what they write until the replica has started on it.
+constexpr std::size_t kFactorAtOnce = 2;
+constexpr std::size_t kFactorForCopies = 8;
 // A new primary begins at the highest time that it has received. So the times that clients were
 // shown must have been proposed before, by more than the longest time that a primary is believed.
 constexpr std::uint64_t kTimeAheadMs = 2000;
@@ -78,8 +82,7 @@ class Replicator::Impl {
                [this](const ConfigurationStore::Stored& stored) {
                  asio::post(io_, [this, stored] { configuration_read(stored); });
                }),
-        copy_pace_(options_.queue_bytes * kFactorForJoiners / 8,
-                   options_.queue_bytes * kFactorForJoiners / 2),
+        copy_pace_(kFactorAtOnce * options_.queue_bytes, kFactorForCopies * options_.queue_bytes),
         reporter_(options_.group, options_.name),
         name_check_(
             io_, me_, options_.secret, [this] { return listener_->port(); }, [this] { pump(); }),
@@ -387,7 +390,8 @@ void Replicator::Impl::follow() {
   disk_->feed(log_, backup.marks().replicated);
   const BackupDisk::Through through = disk_->through();
   backup.on_disk(through.wal, through.sync);
-  // A disk that takes nothing must not let the log grow: who is not connected leaves the set of
+  // A disk that takes nothing must not let the log grow, of which the primary sends kMostUnwritten
+  // beyond what the disk has: who is not connected leaves the set of
   // replicas in sync, and comes back when its disk has caught up.
   const std::size_t kept = log_.kept_bytes();
   const bool is_behind = kept > Primary::kMostUnwritten + 4 * options_.queue_bytes;

@@ -47,12 +47,10 @@ Primary::Admission Primary::connected(std::uint64_t peer, const Hello& hello, Na
   std::erase_if(connections_,
                 [&](const auto& each) { return each.second.replica.epoch == hello.replica.epoch; });
   Connection connection{.replica = hello.replica, .began_at = now};
-  const LogPosition common = log_.history().common_with(hello.history);
-  connection.sent = common;
-  connection.needs_copy = common < hello.start || !log_.can_send_after(common);
   Process& process = processes_[hello.replica.epoch];
   if (process.heard_at == 0) process.heard_at = process.advanced_at = now;
-  process.sent = connection.sent;
+  process.sent = log_.history().common_with(hello.history);
+  connection.needs_copy = process.sent < hello.start || !log_.can_send_after(process.sent);
   // Perhaps nobody has to be left out any more.
   if (counts(hello.replica.epoch)) is_undecided_ = false;
   catch_up_.forget(hello.replica.epoch);
@@ -94,7 +92,7 @@ std::uint64_t Primary::needed_after() const {
   for (const auto& [peer, connection] : connections_) {
     if (connection.needs_copy) continue;
     const Process& process = processes_.at(connection.replica.epoch);
-    least = std::min(least, connection.sent.version);
+    least = std::min(least, process.sent.version);
     if (process.has_answered) least = std::min(least, process.wal);
   }
   return least;
@@ -135,8 +133,9 @@ bool Primary::note_silence(Nanos now) {
           return counts(each.first) && has_failed(each.second, now) && !is_new(each.first, now);
         });
   }
-  if (is_silent()) silent_at_ = now;
-  return is_silent();
+  const bool silent = is_silent();
+  if (silent) silent_at_ = now;
+  return silent;
 }
 
 std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
@@ -145,23 +144,23 @@ std::optional<Entries> Primary::next(std::uint64_t peer, Nanos now) {
   if (at == connections_.end() || at->second.needs_copy) return std::nullopt;
   Connection& connection = at->second;
   if (connection.sent_at.size() >= kMaxUnanswered) return std::nullopt;
-  if (!log_.can_send_after(connection.sent)) {  // released meanwhile
+  Process& process = processes_.at(connection.replica.epoch);
+  if (!log_.can_send_after(process.sent)) {  // released meanwhile
     connection.needs_copy = true;
     return std::nullopt;
   }
-  Process& process = processes_.at(connection.replica.epoch);
-  const EntryBlock* const block = may_send(process) ? log_.after(connection.sent) : nullptr;
+  const EntryBlock* const block = may_send(process) ? log_.after(process.sent) : nullptr;
   const bool has_news = connection.sent_marks != marks_ || connection.sent_wanted != wanted_ ||
                         connection.sent_round != rounds_;
   if (block == nullptr && !has_news && now < connection.heartbeat_due) return std::nullopt;
   Entries entries{.term = configuration_.term,
                   .number = ++connection.number,
-                  .previous = connection.sent,
+                  .previous = process.sent,
                   .block = block == nullptr ? std::nullopt : std::optional(*block),
                   .marks = marks_,
                   .unix_ms = proposed_ms_,
                   .wanted = wanted_};
-  if (block != nullptr) connection.sent = process.sent = block->last;
+  if (block != nullptr) process.sent = block->last;
   connection.sent_at.emplace(connection.number, now);
   connection.sent_marks = marks_;
   connection.sent_wanted = wanted_;
@@ -174,11 +173,11 @@ bool Primary::answered(std::uint64_t peer, const Answer& answer, Nanos now) {
   const auto at = connections_.find(peer);
   if (at == connections_.end()) return false;
   Connection& connection = at->second;
+  Process& process = processes_.at(connection.replica.epoch);
   if (answer.number == 0 || answer.number > connection.number ||
-      answer.number < connection.answered || answer.last > connection.sent ||
+      answer.number < connection.answered || answer.last > process.sent ||
       !log_.history().contains(answer.last))
     return false;
-  Process& process = processes_[connection.replica.epoch];
   if (const auto sent = connection.sent_at.find(answer.number); sent != connection.sent_at.end())
     process.lease_from = std::max(process.lease_from, sent->second);
   // The same answer again: it receives a long message.
@@ -225,18 +224,15 @@ void Primary::update() {
   unix_ms_ = std::max(unix_ms_, unix_ms);
 }
 
-// PRIMARY-8. What was inherited was answered before. And while a change is undecided nobody
-// else is chosen to set the pace.
+// PRIMARY-8. What was inherited was answered before. While a change is undecided the joiner that
+// sets the pace may stand still, and nobody else is chosen: then nobody sets it.
 void Primary::raise_replicated(std::uint64_t version) {
   const std::uint64_t before = marks_.replicated;
   if (version <= before) return;
-  if (before < inherited_ || hurries_) {
-    marks_.replicated = version;
-    return;
-  }
-  if (log_limit_) version = std::min(version, log_.end_at(*log_limit_));
-  const auto pace = processes_.find(catch_up_.paced_by());
-  if (pace == processes_.end() || change_) {
+  const bool is_held = before >= inherited_ && !hurries_;
+  if (is_held && log_limit_) version = std::min(version, log_.end_at(*log_limit_));
+  const auto pace = is_held && !change_ ? processes_.find(catch_up_.paced_by()) : processes_.end();
+  if (pace == processes_.end()) {
     marks_.replicated = std::max(before, version);
     return;
   }
@@ -405,8 +401,7 @@ std::optional<GroupConfiguration> Primary::begin_change(Nanos now) {
 
 // PRIMARY-8
 void Primary::help_joiners(Nanos now) {
-  const bool may_await = !has_handed_over() && !hurries_ && has_ticks_ && store_answers_;
-  if (!catch_up_.look(joiners(now), may_await, now)) return;
+  if (!catch_up_.look(joiners(now), !hurries_ && store_answers_, now)) return;
   want({.wal = marks_.wal, .sync = marks_.sync});
   begin_round();
 }

@@ -183,12 +183,11 @@ class Primary {
     Nanos lease_from = 0;   // before the message was sent that the last answer is to
     Nanos heard_at = 0;     // or since when it is expected to answer
     Nanos advanced_at = 0;  // when it last had everything, or more than before
-    LogPosition sent{};     // to it, on its newest connection
+    LogPosition sent{};     // the end of what was sent to it, on its newest connection
   };
   struct Connection {
     Replica replica;
     Nanos began_at = 0;
-    LogPosition sent{};                        // the end of what was sent
     std::uint64_t number = 0;                  // of the last message
     std::uint64_t answered = 0;                // the newest number answered
     std::map<std::uint64_t, Nanos> sent_at{};  // of the messages not answered yet

@@ -207,7 +207,6 @@ TEST_F(BackupTest, IsBoundByItsLastAnswer) {
   EXPECT_GT(backup.acts_not_before(), now + kNanosPerSecond + 10 * kMs);
 }
 
-// A primary `a`, and backups b and c that are in sync.
 // Of a backup whose log ends there; version 0: it has none.
 Hello hello_of(Replica replica, const LogPosition& last = at(1, 10)) {
   return {.replica = std::move(replica),
@@ -217,6 +216,7 @@ Hello hello_of(Replica replica, const LogPosition& last = at(1, 10)) {
           .history = last.version == 0 ? TermHistory{} : history({last})};
 }
 
+// A primary `a`, and backups b and c that are in sync.
 struct PrimaryTest : testing::Test {
   ReplicationTimes times;
   ReplicaLog log{history({at(1, 10)})};
@@ -352,6 +352,21 @@ struct AwaitedJoiner : PrimaryTest {
       sent = one->number;
     EXPECT_TRUE(alone.answered(4, {.number = sent, .last = at(1, last), .wal = last}, now));
   }
+  // The log ends at 11, and the joiner is in sync.
+  void join() {
+    append_alone(11);
+    connect_joiner();
+    answer(11);
+    alone.configuration_is(*alone.begin_change(now), now);
+  }
+  // The log ends at 30, in blocks of 1 MiB. The joiner has the first.
+  void connect_far_behind() {
+    for (std::uint64_t version = 11; version <= 30; ++version)
+      append_alone(version, std::size_t{1} << 20);
+    connect_joiner();
+    answer(11);
+    EXPECT_FALSE(alone.begin_change(now));
+  }
 };
 
 TEST_F(AwaitedJoiner, JoinsAlthoughTheLogGrowsAllTheTime) {
@@ -421,7 +436,8 @@ TEST_F(AwaitedJoiner, PausesBetweenWaitsAreLongerAndLonger) {
     return alone.marks().replicated == before;
   };
   EXPECT_TRUE(is_awaited_after(0));
-  EXPECT_FALSE(is_awaited_after(CatchUp::kAwaits)) << "not for longer";
+  EXPECT_TRUE(is_awaited_after(CatchUp::kAwaits - 1));
+  EXPECT_FALSE(is_awaited_after(1)) << "not for longer";
   EXPECT_FALSE(is_awaited_after(CatchUp::kFirstPause - 1));
   EXPECT_TRUE(is_awaited_after(1));
   EXPECT_FALSE(is_awaited_after(CatchUp::kAwaits));
@@ -488,11 +504,7 @@ TEST_F(AwaitedJoiner, SetsThePaceIfItsDiskLacksMuch) {
 }
 
 TEST_F(AwaitedJoiner, DoesNotSetThePaceWhenItHasStoodStill) {
-  for (std::uint64_t version = 11; version <= 30; ++version)
-    append_alone(version, std::size_t{1} << 20);
-  connect_joiner();
-  answer(11);
-  EXPECT_FALSE(alone.begin_change(now));
+  connect_far_behind();
   append_alone(100, std::size_t{20} << 20);
   append_alone(101);
   EXPECT_EQ(alone.marks().replicated, 100U) << "one block may be longer";
@@ -562,10 +574,7 @@ TEST_F(AwaitedJoiner, TheLogIsLimited) {
 
 // What may not reach its disk yet is not its disk's fault.
 TEST_F(AwaitedJoiner, OnceInSyncItStaysThoughTheMarksAreHeld) {
-  append_alone(11);
-  connect_joiner();
-  answer(11);
-  alone.configuration_is(*alone.begin_change(now), now);
+  join();
   alone.limit_log(0);
   for (std::uint64_t version = 12; version <= 20; ++version)
     append_alone(version, Primary::kMostUnwritten / 4);
@@ -580,10 +589,7 @@ TEST_F(AwaitedJoiner, OnceInSyncItStaysThoughTheMarksAreHeld) {
 
 // A sync may take a second, in which it takes nothing.
 TEST_F(AwaitedJoiner, OnceInSyncItsDiskMayPause) {
-  append_alone(11);
-  connect_joiner();
-  answer(11);
-  alone.configuration_is(*alone.begin_change(now), now);
+  join();
   std::uint64_t last = 11;
   const auto exchange_with_joiner = [&] {
     while (const auto one = alone.next(4, now)) {
@@ -608,10 +614,7 @@ TEST_F(AwaitedJoiner, OnceInSyncItsDiskMayPause) {
 }
 
 TEST_F(AwaitedJoiner, OnceInSyncItMayTakeLongToReceiveABlock) {
-  append_alone(11);
-  connect_joiner();
-  answer(11);
-  alone.configuration_is(*alone.begin_change(now), now);
+  join();
   answer(11);
   const Nanos heard = alone.heard_since();
   append_alone(20, std::size_t{16} << 20);
@@ -629,11 +632,7 @@ TEST_F(AwaitedJoiner, OnceInSyncItMayTakeLongToReceiveABlock) {
 
 // Else what was begun would not be answered in the time that a hand-over has.
 TEST_F(AwaitedJoiner, HoldsNothingDuringAHandOver) {
-  for (std::uint64_t version = 11; version <= 30; ++version)
-    append_alone(version, std::size_t{1} << 20);
-  connect_joiner();
-  answer(11);
-  EXPECT_FALSE(alone.begin_change(now));
+  connect_far_behind();
   append_alone(31, std::size_t{20} << 20);
   append_alone(32);
   alone.limit_log(0);
@@ -645,11 +644,7 @@ TEST_F(AwaitedJoiner, HoldsNothingDuringAHandOver) {
 
 // Of two joiners one joins, which has no outcome; the other one, which set the pace, stands still.
 TEST_F(AwaitedJoiner, SetsNoPaceWhileAChangeIsUndecided) {
-  for (std::uint64_t version = 11; version <= 30; ++version)
-    append_alone(version, std::size_t{1} << 20);
-  connect_joiner();
-  answer(11);
-  EXPECT_FALSE(alone.begin_change(now));
+  connect_far_behind();
   EXPECT_EQ(alone.connected(5, hello_of(replica("e", 5), at(1, 30)), now),
             Primary::Admission::kAccepted);
   const auto other = [&](std::uint64_t last) {
@@ -821,13 +816,11 @@ TEST_F(PrimaryTest, SpeaksToWhoComesBackWhileNothingIsDecided) {
   exchange(2);
   exchange(3);
   primary.disconnected(3);
-  Nanos began = 0;
-  while (began == 0 || now - began <= times.undecided) {
-    now += times.heartbeat;
-    exchange(2);
-    if (primary.begin_change(now)) began = now;
-    if (began != 0 && now - began > times.undecided) break;
-  }
+  now += times.failure + 1;
+  exchange(2);
+  ASSERT_TRUE(primary.begin_change(now));
+  now += times.undecided + 1;
+  EXPECT_FALSE(primary.next(2, now));
   connect(3);
   EXPECT_TRUE(primary.next(3, now)) << "it cannot have answered yet";
   now += times.failure + 1;

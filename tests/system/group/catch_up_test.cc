@@ -13,13 +13,11 @@
 namespace rkv::testing_support {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kValueBytes = std::size_t{64} << 10;
 constexpr std::size_t kKeys = 16;  // of one writer, all written at once
-// The log in memory is shorter than what is written meanwhile: the backup needs a copy, and another
-// one if the log outgrows the first.
+// Of the log a primary keeps so much for a replica that is away. More is written meanwhile.
 constexpr const char* kQueue = "32MiB";
 std::uint64_t written_meanwhile() {
   return std::uint64_t{test_transport() == Transport::kVerbs ? 36U : 100U} << 20;
