@@ -12,7 +12,7 @@ LargePutReceiver::LargePutReceiver(RequestHandler& handler, std::size_t capacity
     : handler_(handler), all_(capacity), free_(capacity) {}
 
 bool LargePutReceiver::begin(Session& session, Bytes message, std::uint32_t receive_buffer,
-                             RequestHandler::FetchValue value, Nanos taken) {
+                             RequestHandler::FetchValue value, Nanos taken, Nanos now) {
   RKV_CHECK(has_room(session), "a fetch beyond the limits");
   const auto found = std::ranges::find(all_, nullptr, &Fetch::session);
   Fetch& fetch = *found;
@@ -22,6 +22,7 @@ bool LargePutReceiver::begin(Session& session, Bytes message, std::uint32_t rece
   fetch.source = value.source;
   fetch.large = std::move(value.large);
   fetch.taken = taken;
+  fetch.heard_at = now;
   --free_;
   ++session.fetches;
   std::uint64_t sequence = 0;
@@ -50,10 +51,12 @@ bool LargePutReceiver::post(Fetch& fetch) {
   return true;
 }
 
-Fetch* LargePutReceiver::on_read(std::uint64_t context, bool arrived) {
+Fetch* LargePutReceiver::on_read(std::uint64_t context, bool arrived, Nanos now) {
   RKV_CHECK(context < all_.size() && all_[context].reads != 0, "a READ that nobody posted");
   Fetch& fetch = all_[context];
   --fetch.reads;
+  for (Fetch& one : all_)
+    if (one.session == fetch.session) one.heard_at = now;
   fetch.failed = fetch.failed || !arrived || fetch.session->ending;
   if (!fetch.failed) {  // a connection's READs complete in order, so this is the next piece
                         // (PUTLARGE-3)
@@ -68,6 +71,17 @@ Fetch* LargePutReceiver::on_read(std::uint64_t context, bool arrived) {
     fetch.landed += length;
   }
   return fetch.reads == 0 && (fetch.failed || fetch.complete()) ? &fetch : nullptr;
+}
+
+Session* LargePutReceiver::overdue(Nanos now) const {
+  const auto ends = [](const Fetch& fetch) {
+    return fetch.session != nullptr && fetch.session->ending;
+  };
+  if (std::ranges::any_of(all_, ends)) return nullptr;  // a fetch will be free soon
+  const auto late = std::ranges::find_if(all_, [&](const Fetch& fetch) {
+    return fetch.session != nullptr && now - fetch.heard_at >= kLongestRead;
+  });
+  return late == all_.end() ? nullptr : late->session;
 }
 
 RequestHandler::Answer LargePutReceiver::finish(Fetch& fetch) {

@@ -12,6 +12,9 @@
 //  PUTLARGE-3  Each piece is hashed once, after it has arrived, in the order of the value. The
 //      hashed bytes are the published bytes. Later changes of the client's memory have no effect.
 //  PUTLARGE-4  A fetch of a client that is ending is never published.
+//  PUTLARGE-5  A client whose memory does not answer, or that takes no replies, cannot keep a fetch
+//      from others, nor a server from ending its part: when either waits, a client that has a fetch
+//      and of which no piece has arrived for kLongestRead is disconnected.
 //
 // Thread safety: one owner, the worker.
 #pragma once
@@ -38,7 +41,8 @@ struct Fetch {
   std::size_t landed = 0;   // bytes that have arrived and are hashed
   std::uint32_t reads = 0;  // READs under way
   bool failed = false;
-  Nanos taken = 0;  // when the request was taken from the receive queue
+  Nanos heard_at = 0;  // when a piece of a value of its client arrived last, or it began
+  Nanos taken = 0;     // when the request was taken from the receive queue
 
   bool complete() const { return !failed && landed == source.length; }
 };
@@ -52,6 +56,8 @@ class LargePutReceiver {
   // about 50 us. A link of 100 Gbit/s takes 20 us for them, so two pieces cover a round trip.
   static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
   static constexpr std::uint32_t kReadsPerSession = kPerSession * kPieces;
+  // Longer than a device retransmits after losses.
+  static constexpr Nanos kLongestRead = 5000 * kNanosPerMs;
 
   // `capacity`: fetches of all clients at a time.
   LargePutReceiver(RequestHandler& handler, std::size_t capacity);
@@ -59,15 +65,19 @@ class LargePutReceiver {
   bool has_room(const Session& session) const {
     return session.fetches < kPerSession && free_ != 0;
   }
+  bool has_free() const { return free_ != 0; }
   bool is_idle() const { return free_ == all_.size(); }
   // Starts to fetch the value of a request that was taken at `taken`. The receive buffer stays in
   // use until the fetch has ended. False: the connection accepts no READ. The caller drops the
   // client then; drop_all() ends the fetch. REQUIRES: has_room().
   bool begin(Session& session, Bytes message, std::uint32_t receive_buffer,
-             RequestHandler::FetchValue value, Nanos taken);
+             RequestHandler::FetchValue value, Nanos taken, Nanos now);
   // Handles the completion of a READ with this context. Returns the fetch if none of its READs is
   // under way any more and it is complete or failed: finish() or drop() it. Otherwise nullptr.
-  Fetch* on_read(std::uint64_t context, bool arrived);
+  Fetch* on_read(std::uint64_t context, bool arrived, Nanos now);
+  // The client to disconnect by PUTLARGE-5; nullptr: none, or the fetch of another one is about to
+  // end.
+  Session* overdue(Nanos now) const;
   // Publishes the value and returns the answer to send. REQUIRES: complete().
   RequestHandler::Answer finish(Fetch& fetch);
   // Ends the fetch and gives its block back. REQUIRES: no READ of it can still arrive (PUTLARGE-1).

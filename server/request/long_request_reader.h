@@ -17,7 +17,8 @@
 //      needs a large buffer and none is free, it is answered with kBusy. So it waits for turns
 //      (SERVE-3) and for loads (SERVE-7) only.
 //  LONG-5  A client whose memory does not answer cannot keep a buffer from others: if a request
-//      waits for a buffer, a READ under way for kLongestRead or more gets its client disconnected.
+//      waits for a buffer, or the server ends its part, a READ under way for kLongestRead or more
+//      gets its client disconnected.
 //
 // Thread safety: one owner, the worker.
 #pragma once

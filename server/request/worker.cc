@@ -164,8 +164,10 @@ std::size_t Worker::poll_once() {
     begin_turn();
     timings_.at(turn_started_);  // ends the previous turn's timings
   }
+  has_seen_all_ = false;
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
+  has_seen_all_ = count < completions_.size();
   // From here on the requests that already wait come first (SERVE-3).
   replies_.serve_waiting_first();
   stats_.forget_waiting();
@@ -189,6 +191,10 @@ std::size_t Worker::poll_once() {
 void Worker::note_quiet() {
   const bool waits = waiting_requests_.some_for_buffers() || waiting_requests_.some_for_loads();
   const bool reads = !large_put_receiver_.is_idle() || long_.free() != long_.count();
+  if (reads) {
+    drop_overdue(long_.overdue(clock_.now()));
+    drop_overdue(large_put_receiver_.overdue(clock_.now()));
+  }
   quiet_.store(!waits && !reads && !pending_.delays_stop(), std::memory_order_release);
 }
 
@@ -288,7 +294,7 @@ bool Worker::has_room_for(const ReceivedRequest& request) {
   if (message.empty()) return true;
   switch (static_cast<Opcode>(load_le<std::uint8_t>(message.data()))) {
     case Opcode::kPutLarge:
-      return large_put_receiver_.has_room(session);
+      return has_room_for_large(session);
     case Opcode::kLong:
       return has_room_for_long();
     case Opcode::kStats:
@@ -372,7 +378,7 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
   if (auto* const fetch = std::get_if<RequestHandler::FetchValue>(&answer.next)) {
     // If no READ could be posted, the connection is already dead and the fetch ends with it.
     if (!large_put_receiver_.begin(session, request.message, request.buffer, std::move(*fetch),
-                                   request.taken))
+                                   request.taken, clock_.now()))
       sessions_.drop(session, std::nullopt);
     return Served::kFetching;
   }
@@ -546,7 +552,7 @@ void Worker::on_read(const rdma::Completion& completion, Session& session) {
   if (LongRequestReader::is_one(completion.context)) return on_long_read(completion, session);
   const bool arrived = completion.status == rdma::Completion::Status::kOk;
   if (!arrived) read_failed(completion, session);
-  Fetch* const fetch = large_put_receiver_.on_read(completion.context, arrived);
+  Fetch* const fetch = large_put_receiver_.on_read(completion.context, arrived, clock_.now());
   if (fetch == nullptr) return;
   if (!fetch->complete()) return end_fetch(*fetch);
   fetched_.push_back(fetch);
@@ -581,11 +587,20 @@ void Worker::read_failed(const rdma::Completion& completion, Session& session) {
 bool Worker::has_room_for_long() {
   if (long_.count() == 0) return true;
   if (!long_wanted_ && long_.free() != 0) return true;
-  if (Session* const late = long_.overdue(clock_.now())) {
-    sessions_.drop(*late, DropReason::kOverdue);  // LONG-5
-  }
+  drop_overdue(long_.overdue(clock_.now()));  // LONG-5
   long_wanted_ = true;
   return false;
+}
+
+bool Worker::has_room_for_large(const Session& session) {
+  if (!large_put_receiver_.has_free())
+    drop_overdue(large_put_receiver_.overdue(clock_.now()));  // PUTLARGE-5
+  return large_put_receiver_.has_room(session);
+}
+
+// Not before all that has arrived was looked at: it may have come while this thread stood still.
+void Worker::drop_overdue(Session* late) {
+  if (late != nullptr && has_seen_all_) sessions_.drop(*late, DropReason::kOverdue);
 }
 
 // False: the caller must drop the client.

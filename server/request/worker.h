@@ -186,6 +186,8 @@ class Worker {
   void on_long_read(const rdma::Completion& completion, Session& session);
   void read_failed(const rdma::Completion& completion, Session& session);
   bool has_room_for_long();
+  bool has_room_for_large(const Session& session);
+  void drop_overdue(Session* late);  // nullptr: nobody (LONG-5, PUTLARGE-5)
   bool begin_long(Session& session, const MessageSource& source, std::uint64_t sequence);
   void end_fetch(Fetch& fetch);
   void finish_fetches();
@@ -217,6 +219,7 @@ class Worker {
   std::vector<std::uint32_t> released_;  // receive buffers to release at the end of the turn
   std::vector<Fetch*> fetched_;          // complete; they wait for room for the reply
   bool taking_ = true;                   // accepts requests: until finish()
+  bool has_seen_all_ = false;            // of what had arrived when this turn began
   bool long_wanted_ = false;             // an older long request needs one of long_'s buffers
   bool packs_wait_ = false;              // for the next turn
   bool held_first_ = true;               // held replies come before requests that wait (SERVE-8)

@@ -1,4 +1,4 @@
-// Large values on their way from a client's memory: PUTLARGE-1 to PUTLARGE-4, with READs that are
+// Large values on their way from a client's memory: PUTLARGE-1 to PUTLARGE-5, with READs that are
 // done by hand.
 #include "tests/server/request/worker_fixture.h"
 
@@ -242,6 +242,61 @@ TEST_F(FetchesTest, AConnectionIsDestroyedBeforeItsMemoryServesOthers) {
   EXPECT_GE(used_then, kLength);
   EXPECT_EQ(used(), 0U);
   EXPECT_EQ(queue().free_buffers(), all_buffers_);
+}
+
+// PUTLARGE-5: as long as nobody waits for a fetch, nobody is ended; and one that answers goes on.
+TEST_F(FetchesTest, MemoryThatDoesNotAnswerIsGivenUpWhenOthersWait) {
+  constexpr std::size_t kFetches = 16;
+  worker_.reset();
+  store_.reset();
+  log_ = std::move(*CommitLog::create(8 * CommitLog::kMinCapacityBytes));  // they all have room
+  store_ = std::make_unique<Store>(*memory_, *log_, clock_, 1);
+  worker_ = std::move(*Worker::create(parts_of_worker(), {.clients = kFetches + 1}));
+  const Bytes value = Bytes(value_).first(kMaxInlineBytes + 1);
+  FakeConnection* const working = connect();
+  put_large(*working, "working", value_);
+  std::vector<FakeConnection*> silent;
+  while (silent.size() + 1 < kFetches) {
+    silent.push_back(connect());
+    put_large(*silent.back(), "silent", value);
+  }
+  turn();
+  for (const FakeConnection* const one : silent)
+    ASSERT_EQ(one->reads.size(), 1U);
+  const auto aborted = [&] {
+    return std::ranges::count_if(silent, [](const auto* one) { return one->aborts != 0; });
+  };
+  clock_.advance(LargePutReceiver::kLongestRead);
+  queue().complete_read(*working);
+  turn();
+  EXPECT_EQ(aborted(), 0);
+  FakeConnection* const waiting = connect();
+  put_large(*waiting, "waiting", value);
+  turn();
+  turn();
+  EXPECT_EQ(aborted(), 1);
+  EXPECT_EQ(working->aborts, 0);
+  for (FakeConnection* const one : silent)
+    if (one->aborts != 0) queue().end(*one);
+  turn();
+  finish_reads(*waiting);
+  EXPECT_EQ(stored("waiting"), value.size());
+}
+
+TEST_F(FetchesTest, MemoryThatDoesNotAnswerDoesNotHoldUpAServerThatLeaves) {
+  FakeConnection* const client = connect();
+  put_large(*client, "key", value_);
+  turn();
+  worker_->leave();
+  turn();
+  EXPECT_FALSE(worker_->is_quiet());
+  EXPECT_EQ(client->aborts, 0);
+  clock_.advance(LargePutReceiver::kLongestRead);
+  turn();
+  EXPECT_EQ(client->aborts, 1);
+  queue().end(*client);
+  turn();
+  EXPECT_TRUE(worker_->is_quiet());
 }
 
 TEST_F(FetchesTest, AGetOfALargeValueIsAnsweredWithItsPlace) {
