@@ -15,7 +15,8 @@
 // Meaning of a completion:
 //   kRead, kCompareSwap, kFetchAdd: the data has arrived in the local buffer. When and in which
 //       order the remote memory was accessed is undefined.
-//   kSend: the local buffer may be reused and the message is in the peer's receive buffer.
+//   kSend: the local buffer may be reused and the message is in the peer's receive buffer; over TCP
+//       and iWARP it is on its way there.
 // No completion means "durable".
 //
 // Threads: Transport is thread-safe. A Queue and every Connection bound to it are used by one
@@ -396,5 +397,15 @@ struct ShmOptions {
 // HOST is a name or address of this host; else kUnreachable. kPermission: the directory is not ours
 // or cannot be written. kInvalidArgument: there is no such group.
 Result<std::unique_ptr<Transport>> open_shm(const ShmOptions& options);
+// Whether a server of this host has a socket for the port of HOST:PORT, which its user may open.
+// Blocks until the deadline at most.
+bool listens_over_shm(const ShmOptions& options, const std::string& address,
+                      const Deadline& deadline);
+
+// TCP, for hosts without RDMA: a thread of each process answers its peers' READs and atomics as an
+// adapter would, within the same bounds. READs cost processor time of both hosts.
+Result<std::unique_ptr<Transport>> open_tcp();
+// Whether something listens there. Blocks until the deadline at most.
+bool listens_over_tcp(const std::string& address, const Deadline& deadline);
 
 }  // namespace rkv::rdma

@@ -23,9 +23,10 @@ class Harness {
   virtual std::string listen_address() = 0;  // port 0
   virtual std::string connect_address(std::uint16_t port) = 0;
   virtual bool reads_at_once() { return false; }
-  // Whether a message that finds no receive buffer waits for one. If not, it ends the connection,
-  // and a completed SEND does not say that the message has arrived.
+  // Whether a message that finds no receive buffer waits for one. If not, it ends the connection.
   virtual bool holds_messages() { return true; }
+  // Whether a completed SEND says that the message has arrived.
+  virtual bool confirms_messages() { return holds_messages(); }
   // How long connect() may take after its deadline.
   virtual Nanos longest_giving_up() { return 3'000 * kNanosPerMs; }
   // What a connection has that asks for so many inline bytes.

@@ -10,7 +10,8 @@
 #include "rdma/transport/shm/directory.h"
 #include "rdma/transport/shm/incoming.h"
 
-namespace rkv::rdma::shm {
+namespace rkv::rdma {
+namespace shm {
 namespace {
 
 constexpr const char* kTimedOut = "the server did not answer in time";
@@ -185,4 +186,13 @@ Result<std::unique_ptr<Connection>> connect(ShmQueue& queue, const ConnectionOpt
   return std::unique_ptr<Connection>(std::move(connection));
 }
 
-}  // namespace rkv::rdma::shm
+}  // namespace shm
+
+bool listens_over_shm(const ShmOptions& options, const std::string& address,
+                      const Deadline& deadline) {
+  const auto port = shm::local_port(address, deadline, "another host");
+  if (!port) return false;
+  return shm::call_any(options.directory, *port, deadline).has_value();
+}
+
+}  // namespace rkv::rdma

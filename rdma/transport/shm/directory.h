@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "rdma/transport/shm/memory.h"
+#include "rdma/transport/host_memory.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma::shm {

@@ -27,7 +27,7 @@
 
 #include <memory>
 
-#include "rdma/transport/shm/memory.h"
+#include "rdma/transport/host_memory.h"
 
 namespace rkv::rdma::shm {
 

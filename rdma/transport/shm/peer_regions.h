@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "rdma/transport/shm/memory.h"
+#include "rdma/transport/host_memory.h"
 #include "rdma/transport/shm/protocol.h"
 #include "rdma/transport/shm/reaper.h"
 

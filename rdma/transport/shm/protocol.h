@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "common/bytes.h"
-#include "rdma/transport/shm/memory.h"
+#include "rdma/transport/host_memory.h"
 
 namespace rkv::rdma::shm {
 

@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "common/mutex.h"
-#include "rdma/transport/shm/memory.h"
+#include "rdma/transport/host_memory.h"
 
 namespace rkv::rdma::shm {
 

@@ -26,7 +26,7 @@
 #include <cstdint>
 
 #include "common/bytes.h"
-#include "rdma/transport/shm/memory.h"
+#include "rdma/transport/host_memory.h"
 
 namespace rkv::rdma::shm {
 

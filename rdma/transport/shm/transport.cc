@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
-
 #include "common/check.h"
+#include "rdma/transport/processor_atomics.h"
 #include "rdma/transport/shm/directory.h"
 #include "rdma/transport/shm/incoming.h"
 #include "rdma/transport/shm/listener.h"
@@ -46,19 +45,6 @@ class ExportedRegion final : public Region {
  private:
   std::shared_ptr<Shared> shared_;
   Export region_;  // the exporter refers to it
-};
-
-// Peers change these words by instructions of the same processors (connection.cc).
-class ProcessorAtomics final : public Atomics {
- public:
-  Result<std::uint64_t> fetch_add(std::uint64_t* word, std::uint64_t addend) override {
-    return std::atomic_ref(*word).fetch_add(addend, std::memory_order_seq_cst);
-  }
-  Result<std::uint64_t> compare_swap(std::uint64_t* word, std::uint64_t expected,
-                                     std::uint64_t desired) override {
-    std::atomic_ref(*word).compare_exchange_strong(expected, desired, std::memory_order_seq_cst);
-    return expected;
-  }
 };
 
 class ShmTransport final : public Transport {

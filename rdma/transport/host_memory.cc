@@ -1,4 +1,4 @@
-#include "rdma/transport/shm/memory.h"
+#include "rdma/transport/host_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace rkv::rdma::shm {
+namespace rkv::rdma {
 namespace {
 
 #ifndef MFD_NOEXEC_SEAL
@@ -110,10 +110,6 @@ std::uint64_t available_memory(const std::string& root) {
   return std::min(available, left_in(mount));
 }
 
-void Fd::reset() {
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
-}
-
 Mapping::~Mapping() {
   if (start_ != nullptr) munmap(start_, bytes_);
 }
@@ -190,4 +186,4 @@ void copy_out(MutableBytes to, const std::byte* from) {
     *out++ = byte_at(from++);
 }
 
-}  // namespace rkv::rdma::shm
+}  // namespace rkv::rdma

@@ -1,4 +1,4 @@
-// Descriptors, shared memory of a fixed size, and copying from memory that another process may be
+// Mappings, shared memory of a fixed size, and copying from memory that another process may be
 // changing.
 //
 // Thread safety: a handle belongs to one thread at a time; the functions may be called by any
@@ -12,30 +12,10 @@
 #include <utility>
 
 #include "common/bytes.h"
+#include "rdma/transport/fd.h"
 #include "rkv/result.h"
 
-namespace rkv::rdma::shm {
-
-// An owned descriptor; always close-on-exec.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() { reset(); }
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
+namespace rkv::rdma {
 
 // An owned mapping.
 class Mapping {
@@ -111,4 +91,4 @@ inline void store(std::uint64_t& word, std::uint64_t value, std::memory_order or
   store_word(&word, value, order);
 }
 
-}  // namespace rkv::rdma::shm
+}  // namespace rkv::rdma
