@@ -55,7 +55,7 @@ def run_benchmark(name, measure, describe, flags, **defaults):
     what went wrong."""
     parser = Parser(prog=f"./run bench {name}", description=sys.modules["__main__"].__doc__)
     parser.add_argument("--json", metavar="FILE", type=new_file, help="also write the figures to FILE")
-    parser.add_argument("--transport", choices=["verbs", "shm"])
+    parser.add_argument("--transport", choices=["verbs", "shm", "tcp"])
     parser.add_argument("--repetitions", type=at_least(1))
     parser.add_argument("--poll", choices=["adaptive", "busy", "event"],
                         help="how the client waits (perftest always spins)")
@@ -99,8 +99,8 @@ def environment(transport):
     model = re.search(r"Model name:\s*(.*)", cpu)
     about = {"kernel": platform.release(), "cores": os.cpu_count(),
              "cpu": model.group(1) if model else "unknown"}
-    if transport == "shm":
-        return {**about, "note": "shared memory"}
+    if transport != "verbs":
+        return {**about, "note": "shared memory" if transport == "shm" else "TCP, not RDMA"}
     device = subprocess.run(["ibv_devinfo"], check=False, capture_output=True, text=True).stdout
     name = re.search(r"hca_id:\s*(\S+)", device)
     mtu = re.search(r"active_mtu:\s*(\d+)", device)

@@ -31,6 +31,7 @@ ClientOptions Arguments::client_options() const {
                                               : Polling::kAdaptive;
   options.transport = text("transport") == "verbs" ? Transport::kVerbs
                       : text("transport") == "shm" ? Transport::kShm
+                      : text("transport") == "tcp" ? Transport::kTcp
                                                    : Transport::kAuto;
   return options;
 }
@@ -55,7 +56,7 @@ const Program::Phase& check_choices(const Program& program, const Arguments& giv
     throw std::invalid_argument(
         fmt::format("--{} must be one of {}", flag, fmt::join(choices, ", ")));
   };
-  check("transport", {"auto", "verbs", "shm"});
+  check("transport", {"auto", "verbs", "shm", "tcp"});
   check("poll", {"adaptive", "busy", "event"});
   if (const Program::Phase* phase = phase_of(program, given.text("phase"))) return *phase;
   std::vector<std::string_view> names;
@@ -73,7 +74,7 @@ int run_program(int argc, char** argv, const Program& program) {
     std::vector<Program::Text> texts = {
         {"server", "HOST:PORT", "127.0.0.1:7471"},
         {"phase", "phase to run: see README.md and the source", ""},
-        {"transport", "auto, verbs or shm", "auto"},
+        {"transport", "auto, verbs, shm or tcp", "auto"},
         {"poll", "how the client waits: adaptive, busy or event", "adaptive"}};
     texts.insert(texts.end(), program.texts.begin(), program.texts.end());
     cxxopts::Options options(program.name, program.purpose);

@@ -17,6 +17,8 @@ from common import Failed, Figures, environment, progress  # noqa: E402
 from measurements import MEASUREMENTS, options_for  # noqa: E402
 from rows import ROWS  # noqa: E402
 
+TRANSPORTS = ("verbs", "shm", "tcp")
+
 
 def arguments():
     """`./run` calls this three times with the same flags: to plan, which says what is wrong with the
@@ -27,8 +29,8 @@ def arguments():
     parser.add_argument("--json", metavar="FILE", help="also write the rows to FILE")
     parser.add_argument("--plots", metavar="DIRECTORY", help="also draw SVG files into DIRECTORY")
     parser.add_argument("--only", metavar="ROW,...", help="only these rows (default: all)")
-    parser.add_argument("--transport", choices=["both", "verbs", "shm"], default="both",
-                        help="rows over real verbs, over shared memory, or both (default: both)")
+    parser.add_argument("--transport", choices=["all", *TRANSPORTS], default="all",
+                        help="rows over real verbs, over shared memory, over TCP, or all (default: all)")
     parser.add_argument("--repetitions", type=int, metavar="N", help="repetitions of each measurement (default 5)")
     parser.add_argument("--quick", action="store_true",
                         help="a tiny run to check that it works: the figures mean nothing")
@@ -38,7 +40,7 @@ def arguments():
                         help="GETs that race writers in a repetition of row 17")
     parser.add_argument("--bin", default="build/release/bin", help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
-    parser.add_argument("--over", choices=["verbs", "shm"], help=argparse.SUPPRESS)
+    parser.add_argument("--over", choices=TRANSPORTS, help=argparse.SUPPRESS)
     parser.add_argument("--parts", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.repetitions is None:
@@ -62,7 +64,7 @@ def arguments():
     if given.scratch and not os.path.isdir(given.scratch):
         parser.error(f"--scratch: no such directory: {given.scratch}")
     given.rows = [row for row in ROWS if (not given.only or row.number in given.only)
-                  and given.transport in ("both", row.over)]
+                  and given.transport in ("all", row.over)]
     if not given.rows:
         parser.error(f"--only: none of these rows is measured over {given.transport}")
     return given
@@ -73,7 +75,7 @@ def measure(given):
     nothing that was measured is lost with what comes after it."""
     names = list(dict.fromkeys(row.measurement for row in given.rows if row.over == given.over))
     if given.plots and not given.only:
-        names += plots.EXTRA[given.over]
+        names += plots.EXTRA.get(given.over, [])
     part = {"note": environment(given.over)["note"], "measurements": {}}
     for number, name in enumerate(names, 1):
         progress(f"{name} over {given.over}, {number} of {len(names)}")
@@ -103,7 +105,7 @@ def write(path, content):
 
 def report(given):
     parts = {}
-    for over in ("verbs", "shm"):
+    for over in TRANSPORTS:
         path = os.path.join(given.parts, f"{over}.json")
         if os.path.exists(path):
             with open(path, encoding="utf-8") as text:

@@ -21,7 +21,7 @@ from common import default_address
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    over: str  # "verbs" or "shm"
+    over: str  # "verbs", "shm" or "tcp"
     measure: Callable  # measure(options, figures)
     flags: dict  # of the benchmark: what it measures with if nothing else is said
     quick: dict  # instead, to see that it runs
@@ -80,6 +80,8 @@ MEASUREMENTS = {
                           settings={"gets": 20_000}),
     **of_both("verbs"),
     **of_both("shm"),
+    "redis_tcp": Measurement("tcp", rivals.measure_with("redis"), rivals.FLAGS,
+                             {"gets": 320, "keys": 500, "times_ours": 1}),
     "instructions": Measurement("shm", get_shm.measure_instructions, get.FLAGS, {}),
     "puts": Measurement("verbs", puts.measure, puts.FLAGS, QUICK_PUTS, poll="busy"),
     "put_rates": Measurement("shm", puts.measure_rates, puts.RATE_FLAGS, QUICK_PUTS),

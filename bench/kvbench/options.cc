@@ -49,7 +49,7 @@ Runs YCSB's core workloads against a kvserver: first -load, then -t.
   --servers-file FILE  the same from a file, one per line, # for comments
   --user NAME         user, for a server that has users
   --secret-file FILE  secret of the user, in a file for its owner alone; or as KVCLIENT_SECRET
-  --transport HOW     auto, verbs or shm (auto)
+  --transport HOW     auto, verbs, shm or tcp (auto)
   --poll HOW          adaptive, busy or event (adaptive)
   --cache SIZE        each thread's cache of key locations; 0: off (64MiB)
   --timeout TIME      longest time for one operation (5s)

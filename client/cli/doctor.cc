@@ -28,7 +28,7 @@ rdma::VerbsOptions verbs_options(const ClientOptions& client) {
 MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client,
                              std::span<const std::string> others) {
   MachineFacts facts;
-  if (asked.transport != Transport::kVerbs) {
+  if (may_be_shm(asked.transport)) {
     const auto shm = rdma::open_shm({});
     if (shm) {
       facts.shared_memory = (*shm)->describe();
@@ -37,7 +37,7 @@ MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client,
     }
   }
   facts.system = rdma::look_at_system();
-  if (asked.transport == Transport::kShm) return facts;
+  if (!may_be_verbs(asked.transport)) return facts;
   facts.had_uverbs = facts.system.has_uverbs;
   facts.had_cm = facts.system.has_cm;
   facts.verbs = rdma::look_at_verbs(verbs_options(client), others);

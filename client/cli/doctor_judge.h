@@ -26,7 +26,7 @@ class Judge {
   }
 
   std::vector<Finding> run() {
-    if (asked_.transport != Transport::kShm) {
+    if (may_be_verbs(asked_.transport)) {
       devices();
       modules();
       files();
@@ -57,7 +57,8 @@ class Judge {
   }
 
   bool has_kernel_devices() const { return !facts_.system.devices.empty(); }
-  // Level of a fault that keeps verbs from working. With auto and no device shared memory remains.
+  // Level of a fault that keeps verbs from working. With auto and no device shared memory and TCP
+  // remain.
   Level broken() const {
     const bool wants_verbs = asked_.transport == Transport::kVerbs || !asked_.device.empty();
     return wants_verbs || has_kernel_devices() ? Level::kError : Level::kWarning;

@@ -188,7 +188,7 @@ void Judge::huge_pages() {
 }
 
 void Judge::shared_memory() {
-  if (asked_.transport == Transport::kVerbs) return;
+  if (!may_be_shm(asked_.transport)) return;
   if (facts_.shared_memory_error.empty()) {
     return add(Level::kOk, "shared_memory", "",
                fmt::format("{}, for servers on this host", facts_.shared_memory));

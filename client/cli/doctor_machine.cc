@@ -12,7 +12,7 @@ void Judge::no_device() {
   const char* const instead =
       asked_.transport == Transport::kVerbs
           ? ""
-          : ": only servers on this host can be reached, over shared memory";
+          : ": servers on this host are reached over shared memory, others over TCP";
   const std::string make = fmt::format(
       "`modprobe rdma_rxe && rdma link add rxe0 type rxe netdev {}` creates one on an ordinary "
       "interface (SoftRoCE)",

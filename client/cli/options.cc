@@ -45,8 +45,8 @@ constexpr GlobalFlag kGlobalFlags[] = {
     {"device", 'd', true, "KVCLIENT_DEVICE", "", "NAME", "RDMA device; default: by the route"},
     {"ib-port", 'i', true, "KVCLIENT_IB_PORT", "0", "N", "port of the device; 0: any active one"},
     {"gid-index", 0, true, "KVCLIENT_GID_INDEX", "-1", "N", "GID to use; -1: let routing choose"},
-    {"transport", 0, true, "KVCLIENT_TRANSPORT", "auto", "auto|verbs|shm",
-     "how to reach the server; auto: an RDMA device, else shared memory"},
+    {"transport", 0, true, "KVCLIENT_TRANSPORT", "auto", "auto|verbs|shm|tcp",
+     "how to reach the server; auto: an RDMA device, else shared memory, else TCP"},
     {"poll", 0, true, "KVCLIENT_POLL", "adaptive", "adaptive|busy|event",
      "how to wait for completions"},
     {"cache", 0, true, "KVCLIENT_CACHE", "64MiB", "SIZE", "cache of key locations; 0: off"},
@@ -200,8 +200,10 @@ std::string set_global(Globals& globals, std::string_view name, const std::strin
   if (name == "transport") {
     client.transport = text == "verbs" ? Transport::kVerbs
                        : text == "shm" ? Transport::kShm
+                       : text == "tcp" ? Transport::kTcp
                                        : Transport::kAuto;
-    return text == "verbs" || text == "shm" || text == "auto" ? "" : needs("auto, verbs or shm");
+    const bool is_known = client.transport != Transport::kAuto || text == "auto";
+    return is_known ? "" : needs("auto, verbs, shm or tcp");
   }
   if (name == "poll") {
     client.polling = text == "busy"    ? Polling::kBusy
@@ -316,8 +318,9 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
     }
   }
   const ClientOptions& client = command.globals.client;
-  if (client.transport == Transport::kShm && !client.device.empty()) {
-    return usage_error("--device cannot be combined with --transport shm");
+  if (!may_be_verbs(client.transport) && !client.device.empty()) {
+    return usage_error(fmt::format("--device cannot be combined with --transport {}",
+                                   client.transport == Transport::kShm ? "shm" : "tcp"));
   }
   command.arguments = result->unmatched();
   for (std::string& argument : command.arguments) {

@@ -1,6 +1,10 @@
 #include "client/link/choose.h"
 
 #include <algorithm>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace rkv::client {
 
@@ -12,6 +16,8 @@ rdma::TransportKind kind_of(Transport transport) {
       return rdma::TransportKind::kVerbs;
     case Transport::kShm:
       return rdma::TransportKind::kShm;
+    case Transport::kTcp:
+      return rdma::TransportKind::kTcp;
     case Transport::kAuto:
       break;
   }
@@ -23,13 +29,19 @@ rdma::TransportKind kind_of(Transport transport) {
 Result<rdma::ClientTransport> choose_transport(const ClientOptions& options,
                                                std::chrono::milliseconds patience) {
   patience = std::min({patience, options.connect_timeout, options.timeout});
+  std::vector<std::string> servers;
+  std::istringstream list(options.server);
+  for (std::string one; std::getline(list, one, ',');)
+    servers.push_back(one);
+  const std::string first = servers.empty() ? "" : servers.front();
   return rdma::choose_for_client(
       {.kind = kind_of(options.transport),
        .verbs = {.device = options.device,
                  .port = options.port,
                  .gid_index = options.gid_index,
-                 .address = options.server.substr(0, options.server.find(',')),
-                 .find_ms = static_cast<int>(std::max(patience.count(), 1L))}});
+                 .address = first,
+                 .find_ms = static_cast<int>(std::max(patience.count() / 2, 1L))},  // at most twice
+       .servers = std::move(servers)});
 }
 
 }  // namespace rkv::client

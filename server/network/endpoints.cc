@@ -30,6 +30,9 @@ Endpoints::Endpoints(rdma::ServerTransports transports) {
     network.transport = std::move(transports.verbs);
     if (transports.reopen_verbs) keep_device(network, std::move(transports.reopen_verbs));
   }
+  if (transports.tcp != nullptr) {
+    endpoints_.push_back({.name = "tcp", .transport = std::move(transports.tcp)});
+  }
   if (transports.shm != nullptr) {
     endpoints_.push_back({.name = "shm", .transport = std::move(transports.shm)});
   }

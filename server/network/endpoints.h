@@ -85,7 +85,7 @@ class Endpoints {
   std::vector<EndpointFacts> endpoints() const;
   std::size_t count() const { return endpoints_.size(); }
   // For others on this host or beyond it to use as well; nullptr: there is none of this name,
-  // "verbs" or "shm". Valid until this is destroyed. REQUIRES: listen() has returned.
+  // "verbs", "tcp" or "shm". Valid until this is destroyed. REQUIRES: listen() has returned.
   rdma::Transport* transport(std::string_view name) const;
   std::uint16_t port() const;
   std::string describe() const;  // "verbs: ... and shm: ..."

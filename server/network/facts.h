@@ -17,7 +17,7 @@
 namespace rkv::server {
 
 struct WorkerFacts {
-  std::string_view transport;  // "verbs", "shm"; static
+  std::string_view transport;  // "verbs", "tcp", "shm"; static
   std::uint32_t number = 0;    // index among the workers of its transport
   const WorkerCounters* counters = nullptr;
   const Timings* timings = nullptr;
@@ -30,7 +30,7 @@ using RefusalCounts = std::array<std::uint64_t, kRefusalReasons>;  // by Refusal
 
 // A network by which clients connect, and the state of its device.
 struct EndpointFacts {
-  std::string_view transport;  // "verbs", "shm"; static
+  std::string_view transport;  // "verbs", "tcp", "shm"; static
   std::string device{};        // description; of a lost device, the last one
   rdma::DeviceState state = rdma::DeviceState::kServing;
   std::string why{};         // a sentence without a full stop; may be empty

@@ -203,7 +203,7 @@ std::string set_durability(Options& options, const std::string& value) {
 
 std::string set_transport(Options& options, const std::string& value) {
   const auto kind = rdma::parse_transport_kind(value);
-  if (!kind) return "must be auto, verbs or shm";
+  if (!kind) return "must be auto, verbs, shm or tcp";
   options.transport = *kind;
   return {};
 }
@@ -295,7 +295,9 @@ std::vector<Setting> settings_of_service() {
        set_cpus},
       {"poll", "MODE", "adaptive, busy or event: how workers wait (default adaptive)", set_poll},
       {"transport", "KIND",
-       "auto, verbs or shm: how clients reach the server (default auto: a device, and shm)",
+       "auto, verbs, shm or tcp: how clients reach the server (default auto: an RDMA device or "
+       "else "
+       "tcp, and shm)",
        set_transport},
       {"shm-group", "GROUP",
        "group whose members may connect over shared memory, besides the server's user and root",
@@ -465,7 +467,9 @@ std::string access_problem(const Options& options) {
   if (options.admits_other_hosts() || options.transport == rdma::TransportKind::kShm) return {};
   if (options.verify || !options.restore.empty()) return {};
   std::string asked;
-  if (options.transport == rdma::TransportKind::kVerbs) asked = "transport verbs";
+  if (options.transport != rdma::TransportKind::kAuto) {
+    asked = fmt::format("transport {}", rdma::to_string(options.transport));
+  }
   if (!options.device.empty()) asked = "device " + options.device;
   if (options.listen != Options{}.listen && !is_of_this_host(options.listen)) {
     asked = "listen " + options.listen;
@@ -475,6 +479,20 @@ std::string access_problem(const Options& options) {
       "{} would let every host that reaches the server read and write: give --users FILE "
       "(kvserver user add makes one), or --no-auth to allow it",
       shown(asked));
+}
+
+// What of the options belongs to a transport that is not taken.
+std::string transport_problem(const Options& options) {
+  using rdma::TransportKind;
+  const TransportKind kind = options.transport;
+  const bool may_be_verbs = kind == TransportKind::kAuto || kind == TransportKind::kVerbs;
+  const bool may_be_shm = kind == TransportKind::kAuto || kind == TransportKind::kShm;
+  std::string given;
+  if (!may_be_verbs && !options.device.empty()) given = "device";
+  if (!may_be_shm && !options.shm_group.empty()) given = "shm-group";
+  if (given.empty()) return {};
+  return fmt::format("{} cannot be combined with transport {}: leave one of them out", given,
+                     rdma::to_string(kind));
 }
 
 bool is_wildcard(const std::string& listen) {
@@ -584,12 +602,8 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
   if (std::string problem = combination_problem(flags, parsed.options); !problem.empty()) {
     return usage_error(std::move(problem));
   }
-  if (parsed.options.transport == rdma::TransportKind::kShm && !parsed.options.device.empty()) {
-    return usage_error("device cannot be combined with transport shm: leave one of them out");
-  }
-  if (parsed.options.transport == rdma::TransportKind::kVerbs &&
-      !parsed.options.shm_group.empty()) {
-    return usage_error("shm-group cannot be combined with transport verbs: leave one of them out");
+  if (std::string problem = transport_problem(parsed.options); !problem.empty()) {
+    return usage_error(std::move(problem));
   }
   if (parsed.options.durability != Durability::kMemory && parsed.options.data_dir.empty()) {
     return usage_error(fmt::format("durability {} needs a disk: give --data-dir as well",

@@ -332,7 +332,7 @@ TEST(CommandLine, MistakesAreOneSentence) {
   EXPECT_EQ(wrong({"-threads", "0"}),
             "-threads: threadcount needs a whole number from 1 to 4096, not '0'");
   EXPECT_EQ(wrong({"--output", "xml"}), "--output needs text, json or csv, not 'xml'");
-  EXPECT_EQ(wrong({"--transport", "tcp"}), "--transport needs auto, verbs or shm, not 'tcp'");
+  EXPECT_EQ(wrong({"--transport", "udp"}), "--transport needs auto, verbs, shm or tcp, not 'udp'");
   EXPECT_EQ(wrong({"--update", "maybe"}), "--update needs atomic or plain, not 'maybe'");
   EXPECT_EQ(wrong({"--in-flight", "0"}),
             "--in-flight needs a whole number from 1 to 1024, not '0'");

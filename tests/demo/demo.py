@@ -163,7 +163,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
     parser.add_argument("file", metavar="FILE", help="records: a Debian package index, TSV or JSON lines")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
-    parser.add_argument("--transport", default="auto", choices=["auto", "verbs", "shm"])
+    parser.add_argument("--transport", default="auto", choices=["auto", "verbs", "shm", "tcp"])
     parser.add_argument("--bin", default="build/release/bin", help="directory of the programs")
     parser.add_argument("--memory", default="512MiB", help="memory of the server")
     parser.add_argument("--address", help="HOST:PORT of the RDMA device to use",

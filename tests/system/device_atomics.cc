@@ -8,7 +8,7 @@
 namespace rkv::testing_support {
 
 bool device_has_atomics() {
-  if (test_transport() == Transport::kShm) return true;
+  if (test_transport() != Transport::kVerbs) return true;
   const auto device = rdma::Device::of_connection_manager();
   EXPECT_TRUE(device) << to_string(device.error());
   const auto limits = device->attributes();

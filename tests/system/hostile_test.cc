@@ -20,10 +20,8 @@ class Hostile : public ::testing::Test {
  protected:
   // It breaks the rules more often than a client may.
   Hostile() : server_({"--memory", "32MiB", "--max-offences", "0"}), neighbour_(server_.client()) {
-    auto chosen = rdma::choose_for_client({.kind = test_transport() == Transport::kShm
-                                                       ? rdma::TransportKind::kShm
-                                                       : rdma::TransportKind::kVerbs,
-                                           .verbs = {.address = server_.address()}});
+    auto chosen = rdma::choose_for_client(
+        {.kind = test_transport_kind(), .verbs = {.address = server_.address()}});
     EXPECT_TRUE(chosen) << to_string(chosen.error());
     transport_ = std::move(chosen->transport);
     auto queue = transport_->create_queue({.receive_buffers = 16, .receive_bytes = 4096});

@@ -164,10 +164,8 @@ std::size_t make_message(Random& random, const std::vector<std::vector<std::byte
 class Attacker {
  public:
   explicit Attacker(const std::string& address) : address_(address) {
-    auto chosen = rdma::choose_for_client({.kind = test_transport() == Transport::kShm
-                                                       ? rdma::TransportKind::kShm
-                                                       : rdma::TransportKind::kVerbs,
-                                           .verbs = {.address = address}});
+    auto chosen =
+        rdma::choose_for_client({.kind = test_transport_kind(), .verbs = {.address = address}});
     EXPECT_TRUE(chosen) << to_string(chosen.error());
     transport_ = std::move(chosen->transport);
     queue_ = std::move(

@@ -20,10 +20,8 @@ namespace rkv::testing_support {
 inline constexpr std::int64_t kAnswerMs = 20'000;
 
 inline std::unique_ptr<rdma::Transport> make_transport(const std::string& address) {
-  auto chosen = rdma::choose_for_client({.kind = test_transport() == Transport::kShm
-                                                     ? rdma::TransportKind::kShm
-                                                     : rdma::TransportKind::kVerbs,
-                                         .verbs = {.address = address}});
+  auto chosen =
+      rdma::choose_for_client({.kind = test_transport_kind(), .verbs = {.address = address}});
   EXPECT_TRUE(chosen) << to_string(chosen.error());
   return std::move(chosen->transport);
 }

@@ -16,10 +16,11 @@ int main(int argc, char** argv) {
   const auto keys = std::strtoull(argv[3], nullptr, 10);
   const auto words = std::strtoull(argv[4], nullptr, 10);
   rkv::ClientOptions options{.server = argv[1], .name = "storm_writer"};
-  const char* transport = std::getenv("RKV_TEST_TRANSPORT");
-  options.transport = transport != nullptr && std::string_view(transport) == "shm"
-                          ? rkv::Transport::kShm
-                          : rkv::Transport::kVerbs;
+  const char* const transport = std::getenv("RKV_TEST_TRANSPORT");
+  const std::string_view name = transport == nullptr ? "" : transport;
+  options.transport = name == "shm"   ? rkv::Transport::kShm
+                      : name == "tcp" ? rkv::Transport::kTcp
+                                      : rkv::Transport::kVerbs;
   auto client = rkv::Client::connect(options);
   if (!client) {
     std::fprintf(stderr, "storm_writer: %s\n", rkv::to_string(client.error()).c_str());

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,14 +12,36 @@
 
 namespace rkv::testing_support {
 
-Transport test_transport() {
-  const char* name = std::getenv("RKV_TEST_TRANSPORT");
-  EXPECT_NE(name, nullptr) << "RKV_TEST_TRANSPORT must be verbs or shm: run this by ctest";
-  return name != nullptr && std::string_view(name) == "shm" ? Transport::kShm : Transport::kVerbs;
+rdma::TransportKind test_transport_kind() {
+  const char* const name = std::getenv("RKV_TEST_TRANSPORT");
+  const auto kind = rdma::parse_transport_kind(name == nullptr ? "" : name);
+  EXPECT_TRUE(kind) << "RKV_TEST_TRANSPORT must be verbs, shm or tcp: run this by ctest";
+  return kind.value_or(rdma::TransportKind::kVerbs);
 }
+
+Transport test_transport() {
+  switch (test_transport_kind()) {
+    case rdma::TransportKind::kShm:
+      return Transport::kShm;
+    case rdma::TransportKind::kTcp:
+      return Transport::kTcp;
+    default:
+      return Transport::kVerbs;
+  }
+}
+
+namespace {
+// Test programs run at the same time, and have the same ports.
+std::string loopback_of_this_process() {
+  const auto process = static_cast<unsigned>(getpid());
+  return fmt::format("127.{}.{}.{}", 1 + process / 62500 % 250, process / 250 % 250,
+                     1 + process % 250);
+}
+}  // namespace
 
 std::string test_address() {
   if (test_transport() == Transport::kShm) return "127.0.0.1";
+  if (test_transport() == Transport::kTcp) return loopback_of_this_process();
   const char* address = std::getenv("RKV_RDMA_ADDRESS");
   EXPECT_NE(address, nullptr) << "no RDMA device: run this by ./run test, or in ./run softroce";
   return address == nullptr ? "127.0.0.1" : address;

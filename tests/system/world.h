@@ -6,17 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "rdma/choose.h"
 #include "rkv/client.h"
 #include "tests/system/process.h"
 
 namespace rkv::testing_support {
 
-// What the tests run on: RKV_TEST_TRANSPORT, "verbs" or "shm". The programs under test get it from
-// KVSERVER_TRANSPORT and KVCLIENT_TRANSPORT (CMakeLists.txt).
+// What the tests run on: RKV_TEST_TRANSPORT, "verbs", "shm" or "tcp". The programs under test get
+// it from KVSERVER_TRANSPORT and KVCLIENT_TRANSPORT (CMakeLists.txt).
 Transport test_transport();
+rdma::TransportKind test_transport_kind();
 
 // The address to listen on and to connect to: that of the RDMA device (fails the test when there
-// is none), or loopback over shared memory.
+// is none); over shared memory and TCP one of this host.
 std::string test_address();
 
 // A directory that is removed at the end.

@@ -93,8 +93,8 @@ TEST_F(Tidy, IncludesPointDown) {
 const std::vector<std::vector<std::string>> rooms = {
     {"rdma/core/linkage", "rdma/core/", "rdma/core/checked", "rdma/core/memory", "rdma/core/device",
      "rdma/core/queue", "rdma/core/connect", "rdma/extras", "rdma/transport/",
-     "rdma/transport/verbs", "rdma/transport/shm", "rdma/transport/sim", "rdma/transport/reopening",
-     "rdma/", "rdma/diagnosis"},
+     "rdma/transport/verbs", "rdma/transport/shm", "rdma/transport/tcp", "rdma/transport/sim",
+     "rdma/transport/reopening", "rdma/", "rdma/diagnosis"},
     {"server/memory", "server/index", "server/persistence/wal", "server/persistence",
      "server/group", "server/replication", "server/replica", "server/store", "server/admission",
      "server/background", "server/request", "server/program", "server/network", "server/monitor",

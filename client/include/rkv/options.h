@@ -17,12 +17,22 @@ enum class Polling : unsigned char {
 
 // The transport that carries a client's READs and requests.
 enum class Transport : unsigned char {
-  kAuto,   // an RDMA device that reaches the server; else shared memory if it is on this host
+  // An RDMA device that reaches the server; else shared memory with a server of this host; else
+  // TCP.
+  kAuto,
   kVerbs,  // an RDMA device, or an error
   // Shared memory. The server must be on this host. This process's user must be the server's user
   // or root, or be in the group that the server's --shm-group names.
   kShm,
+  kTcp,  // TCP, which is not RDMA: the server's processor answers READs
 };
+
+constexpr bool may_be_verbs(Transport transport) {
+  return transport == Transport::kAuto || transport == Transport::kVerbs;
+}
+constexpr bool may_be_shm(Transport transport) {
+  return transport == Transport::kAuto || transport == Transport::kShm;
+}
 
 struct ClientOptions {
   // HOST:PORT of the server; IPv6 as [ADDRESS]:PORT. Several, separated by commas, are servers of

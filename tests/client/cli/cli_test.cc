@@ -431,6 +431,21 @@ TEST(Program, ALongWrongValueIsShownByItsBeginning) {
   }
 }
 
+void expect_to_be_told(const std::vector<Mistake>& mistakes) {
+  for (const Mistake& mistake : mistakes) {
+    std::string shown;
+    for (const std::string& argument : mistake.arguments)
+      shown += argument.substr(0, 40) + " ";
+    SCOPED_TRACE(shown);
+    const Ran ran = run(mistake.arguments);
+    EXPECT_EQ(ran.exit_code, mistake.exit_code);
+    EXPECT_EQ(ran.out, "");
+    EXPECT_TRUE(ran.err.starts_with("kvclient: ")) << ran.err;
+    EXPECT_NE(ran.err.find(mistake.said), std::string::npos) << ran.err;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  }
+}
+
 TEST(Program, MistakesAreToldInOneSentence) {
   const std::string long_key(1025, 'k');
   const std::vector<Mistake> mistakes = {
@@ -458,7 +473,8 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"--timeout", "0s", "ping"}, 2, "--timeout needs a time above zero"},
       {{"--output", "xml", "ping"}, 2, "--output needs text, json or tsv, not 'xml'"},
       {{"--transport", "shm", "-d", "rxe0", "ping"}, 2, "--device cannot be combined"},
-      {{"--transport", "tcp", "ping"}, 2, "--transport needs auto, verbs or shm, not 'tcp'"},
+      {{"--transport", "tcp", "-d", "rxe0", "ping"}, 2, "combined with --transport tcp"},
+      {{"--transport", "udp", "ping"}, 2, "--transport needs auto, verbs, shm or tcp, not 'udp'"},
       {{"--gid-index", "x", "ping"}, 2, "--gid-index needs a number"},
       {{"-i", "300", "ping"}, 2, "--ib-port needs a number from 0 to 255"},
       {{"--cache", "lots", "ping"}, 2, "--cache needs a size"},
@@ -489,18 +505,7 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"verify", "CMakePresets.json"}, 4, "CMakePresets.json:1:2: this is not a JSON object"},
       {{"dump", "--keys", "/no/such"}, 4, "cannot read /no/such"},
   };
-  for (const Mistake& mistake : mistakes) {
-    std::string shown;
-    for (const std::string& argument : mistake.arguments)
-      shown += argument.substr(0, 40) + " ";
-    SCOPED_TRACE(shown);
-    const Ran ran = run(mistake.arguments);
-    EXPECT_EQ(ran.exit_code, mistake.exit_code);
-    EXPECT_EQ(ran.out, "");
-    EXPECT_TRUE(ran.err.starts_with("kvclient: ")) << ran.err;
-    EXPECT_NE(ran.err.find(mistake.said), std::string::npos) << ran.err;
-    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
-  }
+  expect_to_be_told(mistakes);
 }
 
 TEST(Program, StandardInputIsReadBeforeConnecting) {
