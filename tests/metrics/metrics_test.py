@@ -164,6 +164,13 @@ class Metrics(unittest.TestCase):
                 stays.stdin.close()
             self.assertEqual(total(server.metrics(), "kvserver_connections_dropped_total"), 0)
 
+    def test_the_status_says_who_may_connect(self):
+        for arguments, said in (
+                ([], "only this host may connect: others need --users, or --no-auth"),
+                (["--no-auth"], "every host that reaches the server may read and write, as --no-auth says")):
+            with Server(BIN, *arguments, disk=False) as server:
+                self.assertEqual(server.status()["access"], said)
+
     def test_a_server_that_stops_says_so(self):
         with Server(BIN) as server:
             # Connections that say nothing keep nobody from stopping.
