@@ -22,8 +22,8 @@
 
 #include "common/mutex.h"
 #include "common/random.h"
-#include "rdma/transport/shm/host_page.h"
 #include "rdma/transport/host_memory.h"
+#include "rdma/transport/shm/host_page.h"
 #include "rdma/transport/shm/protocol.h"
 #include "rdma/transport/transport.h"
 
