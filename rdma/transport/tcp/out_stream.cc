@@ -70,10 +70,11 @@ void OutStream::gather_bytes(const std::byte* bytes, std::size_t length) {
 }
 
 // Until the first byte of a READ is sent, its region may go: then it is refused.
-bool OutStream::gather_read(Piece& piece, const Regions::Held& regions, Access granted) {
+bool OutStream::gather_read(Piece& piece, const Regions::Held* regions, Access granted) {
   const std::byte* const memory =
-      piece.is_refusal ? nullptr
-                       : regions.at(piece.target, piece.length, Access::kRemoteRead, granted);
+      piece.is_refusal || regions == nullptr
+          ? nullptr
+          : regions->at(piece.target, piece.length, Access::kRemoteRead, granted);
   if (memory == nullptr && !piece.is_refusal) {
     if (piece.header_done != 0) return false;
     piece.is_refusal = is_refused_ = true;
@@ -98,7 +99,7 @@ bool OutStream::gather(const Regions::Held* regions, Access granted) {
       copies += left;
     } else if (piece.from == From::kUser) {
       gather_bytes(piece.user + piece.done, left);
-    } else if (!gather_read(piece, *regions, granted)) {
+    } else if (!gather_read(piece, regions, granted)) {
       return false;
     } else if (piece.is_refusal) {
       pieces_.resize(i + 1);  // nothing comes behind it

@@ -71,7 +71,7 @@ class OutStream {
   ssize_t send_some(int socket, Regions& regions, Access granted);
   // Fills vectors_. `regions`: nullptr if no READ waits. False: the connection must end.
   bool gather(const Regions::Held* regions, Access granted);
-  bool gather_read(Piece& piece, const Regions::Held& regions, Access granted);
+  bool gather_read(Piece& piece, const Regions::Held* regions, Access granted);
   void gather_bytes(const std::byte* bytes, std::size_t length);
   void taken(std::size_t bytes);
   void pop_sent();
