@@ -55,7 +55,7 @@ def run_benchmark(name, measure, describe, flags, **defaults):
     what went wrong."""
     parser = Parser(prog=f"./run bench {name}", description=sys.modules["__main__"].__doc__)
     parser.add_argument("--json", metavar="FILE", type=new_file, help="also write the figures to FILE")
-    parser.add_argument("--transport", choices=["verbs", "shm", "tcp"])
+    parser.add_argument("--transport", choices=["verbs", "shm"])
     parser.add_argument("--repetitions", type=at_least(1))
     parser.add_argument("--poll", choices=["adaptive", "busy", "event"],
                         help="how the client waits (perftest always spins)")

@@ -7,7 +7,7 @@ by pair, and the aim; `--json FILE` writes them."""
 import sys
 
 import get_shm
-from common import Failed, kvserver, program, progress, run_benchmark
+from common import kvserver, program, progress, run_benchmark
 from perftest import perftest
 
 FLAGS = {"--gets": (5000, "GETs (and READs) in each measurement"),
@@ -60,8 +60,6 @@ def repeat(options, figures):
 
 
 def measure(options, figures):
-    if options.transport == "tcp":
-        raise Failed("perftest has no TCP: `./run bench compare --transport tcp` compares with Redis")
     if options.transport == "shm":
         get_shm.measure(options, figures)
     else:

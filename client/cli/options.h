@@ -17,6 +17,14 @@
 
 namespace rkv::cli {
 
+// Whether a client that asks for this transport may get the one named.
+constexpr bool may_be_verbs(Transport asked) {
+  return asked == Transport::kAuto || asked == Transport::kVerbs;
+}
+constexpr bool may_be_shm(Transport asked) {
+  return asked == Transport::kAuto || asked == Transport::kShm;
+}
+
 enum class Verb : std::uint8_t {
   kShell,
   kGet,

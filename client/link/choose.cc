@@ -1,10 +1,11 @@
 #include "client/link/choose.h"
 
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "client/link/servers.h"
 
 namespace rkv::client {
 
@@ -29,17 +30,13 @@ rdma::TransportKind kind_of(Transport transport) {
 Result<rdma::ClientTransport> choose_transport(const ClientOptions& options,
                                                std::chrono::milliseconds patience) {
   patience = std::min({patience, options.connect_timeout, options.timeout});
-  std::vector<std::string> servers;
-  std::istringstream list(options.server);
-  for (std::string one; std::getline(list, one, ',');)
-    servers.push_back(one);
-  const std::string first = servers.empty() ? "" : servers.front();
+  std::vector<std::string> servers = Servers::entries(options.server);
   return rdma::choose_for_client(
       {.kind = kind_of(options.transport),
        .verbs = {.device = options.device,
                  .port = options.port,
                  .gid_index = options.gid_index,
-                 .address = first,
+                 .address = servers.front(),
                  .find_ms = static_cast<int>(std::max(patience.count() / 2, 1L))},  // at most twice
        .servers = std::move(servers)});
 }

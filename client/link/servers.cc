@@ -6,29 +6,25 @@
 
 namespace rkv::client {
 
-namespace {
-
-std::vector<std::string_view> entries_of(std::string_view text) {
-  std::vector<std::string_view> entries;
+std::vector<std::string> Servers::entries(std::string_view text) {
+  std::vector<std::string> entries;
   for (std::size_t from = 0;;) {
     const std::size_t comma = std::min(text.find(',', from), text.size());
-    entries.push_back(text.substr(from, comma - from));
+    entries.emplace_back(text.substr(from, comma - from));
     if (comma == text.size()) return entries;
     from = comma + 1;
   }
 }
 
-}  // namespace
-
 Status Servers::check(std::string_view text) {
   if (!is_list(text)) return {};
-  const auto entries = entries_of(text);
-  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+  const std::vector<std::string> all = entries(text);
+  for (auto entry = all.begin(); entry != all.end(); ++entry) {
     if (!is_server_address(*entry)) {
       return fail(Code::kInvalidArgument,
                   "the servers of a group are HOST:PORT or [IPv6]:PORT, separated by commas");
     }
-    if (std::find(entries.begin(), entry, *entry) != entry) {
+    if (std::find(all.begin(), entry, *entry) != entry) {
       return fail(Code::kInvalidArgument, "a server of the group is named twice: name it once");
     }
   }
@@ -36,8 +32,8 @@ Status Servers::check(std::string_view text) {
 }
 
 Servers::Servers(std::string_view text) {
-  for (const std::string_view entry : entries_of(text))
-    known_.push_back({.address = std::string(entry)});
+  for (const std::string& entry : entries(text))
+    known_.push_back({.address = entry});
   listed_ = known_.size();
 }
 

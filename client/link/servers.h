@@ -23,6 +23,8 @@ class Servers {
 
   // Whether this names several servers of one group: "a:7471,b:7471".
   static bool is_list(std::string_view text) { return text.find(',') != std::string_view::npos; }
+  // The entries of such a list; of another text, the text.
+  static std::vector<std::string> entries(std::string_view text);
   // kInvalidArgument: an entry of a list is not an address, or is there twice.
   static Status check(std::string_view text);
   // REQUIRES: check() has succeeded.

@@ -295,9 +295,9 @@ std::vector<Setting> settings_of_service() {
        set_cpus},
       {"poll", "MODE", "adaptive, busy or event: how workers wait (default adaptive)", set_poll},
       {"transport", "KIND",
-       "auto, verbs, shm or tcp: how clients reach the server (default auto: an RDMA device or "
-       "else "
-       "tcp, and shm)",
+       "auto, verbs, shm or tcp: how clients reach the server (default auto: a device, else tcp; "
+       "and "
+       "shm)",
        set_transport},
       {"shm-group", "GROUP",
        "group whose members may connect over shared memory, besides the server's user and root",

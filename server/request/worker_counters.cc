@@ -55,7 +55,7 @@ constexpr std::array<Drop, kDropReasons> kDrops = {
      {"malformed", "its message is not a request"},
      {"long_request", "it has announced a long request that is not there"},
      {"unreadable", "it has named memory that the server may not READ"},
-     {"overdue", "its memory answers no READ, and others wait"},
+     {"overdue", "its memory answers no READ, or it takes no replies, and others wait for it"},
      {"replies", "it does not take its replies, and others wait for the buffer"},
      {"silent", "all places are taken, and another client gets its place"},
      {"revoked", "its user was revoked or changed"}}};

@@ -239,8 +239,7 @@ class Ends {
     const ConnectionOptions options{.sends_in_flight = 4, .grant = Access::kRemoteReadAtomic};
     auto room = queue_->room().reserve(options.sends_in_flight + 1);
     RKV_CHECK(room.has_value(), "no room");
-    connection_.emplace(*queue_, std::move(*room), options,
-                        Link{.socket = Fd(sockets[0]), .peer_receive_bytes = kBufferBytes});
+    connection_.emplace(*queue_, std::move(*room), options, Link{.socket = Fd(sockets[0])});
     RKV_CHECK(connection_->start().has_value(), "no start");
     const std::array<Operation, 2> own{
         Operation{.kind = Operation::Kind::kRead, .local = MutableBytes(own_).first(kOwnReadBytes)},

@@ -27,13 +27,6 @@ enum class Transport : unsigned char {
   kTcp,  // TCP, which is not RDMA: the server's processor answers READs
 };
 
-constexpr bool may_be_verbs(Transport transport) {
-  return transport == Transport::kAuto || transport == Transport::kVerbs;
-}
-constexpr bool may_be_shm(Transport transport) {
-  return transport == Transport::kAuto || transport == Transport::kShm;
-}
-
 struct ClientOptions {
   // HOST:PORT of the server; IPv6 as [ADDRESS]:PORT. Several, separated by commas, are servers of
   // one replicated group: the client finds the one that is the primary, and follows it. All of them

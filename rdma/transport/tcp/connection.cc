@@ -10,8 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "common/check.h"
-
 namespace rkv::rdma::tcp {
 
 namespace {
@@ -41,7 +39,6 @@ TcpConnection::TcpConnection(TcpQueue& queue, CompletionReserve::Reservation roo
 
 Status TcpConnection::start() {
   const auto care = link_.is_accepted ? SocketThread::Care::kOwn : SocketThread::Care::kStandIn;
-  events_.store(EPOLLIN | EPOLLERR);
   number_ = shared_->sockets.new_number();
   if (!link_.is_accepted) RKV_RETURN_IF_ERROR(queue_.look_after(*this, link_.socket.get()));
   RKV_RETURN_IF_ERROR(shared_->sockets.add(number_, link_.socket.get(), care, *this));
@@ -137,7 +134,6 @@ OutStream::Flushed TcpConnection::flush() {
     sent_ = stream_.sent();
     end_sent();
   }
-  wants_room_.store(flushed == OutStream::Flushed::kNotAll);
   watch();
   if (flushed == OutStream::Flushed::kRefused && leaves_at_.load() == 0) {
     const SteadyClock clock;
@@ -152,9 +148,9 @@ void TcpConnection::watch() {
   std::uint32_t events = 0;
   if (!is_dead_.load()) {
     events = EPOLLERR | input_events_.load();
-    if (wants_room_.load()) events |= EPOLLOUT;
+    if (!stream_.empty()) events |= EPOLLOUT;
   }
-  if (events_.exchange(events) == events) return;
+  if (std::exchange(events_, events) == events) return;
   if (!link_.is_accepted) queue_.watch(link_.socket.get(), events);
   shared_->sockets.watch(number_, events);
 }
@@ -369,7 +365,7 @@ bool TcpConnection::begin(const Header& header, const std::byte* fixed) {
   return false;
 }
 
-// False: there is no buffer.
+// False: all buffers are taken.
 bool TcpConnection::begin_message() {
   message_buffer_ = queue_.take_buffer(*this);
   if (!message_buffer_) {

@@ -6,7 +6,8 @@
 //
 // Invariants:
 //  TCPCONN-1  `operations_` holds what was posted and has not ended, in order. An answer belongs to
-//      the oldest READ or atomic, and the messages before it are sent. They end in this order.
+//      the oldest READ or atomic, and the messages before it are sent. They end in this order. A
+//      message ends when the kernel has all of it, so that sends_in_flight bounds what waits here.
 //  TCPCONN-2  Once the connection is dead nothing is posted, and nothing is delivered behind
 //      kDisconnected. Only a reader ends it, and delivers what is left as kFlushed.
 //  TCPCONN-3  What a peer sends is checked before it has any effect. Whatever breaks the protocol
@@ -37,7 +38,6 @@ namespace rkv::rdma::tcp {
 struct Link {
   Fd socket{};
   bool is_accepted = false;
-  std::uint32_t peer_receive_bytes = 0;
   std::vector<std::byte> peer_data{};
   std::string peer{};
 };
@@ -96,7 +96,6 @@ class TcpConnection final : public Connection, private Watched {
   bool take_what_is_there() RKV_REQUIRES(in_);
   bool receive(std::size_t* taken, bool* is_empty) RKV_REQUIRES(in_);
   bool take_frames() RKV_REQUIRES(in_);
-  bool take_frame() RKV_REQUIRES(in_);
   bool begin(const Header& header, const std::byte* fixed) RKV_REQUIRES(in_);
   bool begin_message() RKV_REQUIRES(in_);
   bool begin_answer() RKV_REQUIRES(in_);
@@ -153,9 +152,9 @@ class TcpConnection final : public Connection, private Watched {
 
   Mutex out_;
   OutStream stream_ RKV_GUARDED_BY(out_);
-  std::atomic<Nanos> leaves_at_{0};       // a request of the peer was refused; 0: none
-  std::atomic<std::uint32_t> events_{0};  // that the socket is watched for
-  std::atomic<bool> wants_room_{false};
+  std::atomic<Nanos> leaves_at_{0};  // a request of the peer was refused; 0: none
+  std::uint32_t events_ RKV_GUARDED_BY(out_) =
+      EPOLLIN | EPOLLERR;                             // the socket is watched for them
   std::atomic<std::uint32_t> input_events_{EPOLLIN};  // to go on reading
 
   Mutex state_;

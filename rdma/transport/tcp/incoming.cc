@@ -58,7 +58,6 @@ class TcpIncoming final : public Incoming {
     RKV_RETURN_IF_ERROR(send_all(socket_.get(), encode(answer), deadline));
     Link link{.socket = std::move(socket_),
               .is_accepted = true,
-              .peer_receive_bytes = hello_.receive_bytes,
               .peer_data = std::vector<std::byte>(hello_.data.begin(), hello_.data.end()),
               .peer = peer_};
     auto connection =
@@ -128,7 +127,6 @@ Result<std::unique_ptr<Connection>> connect(TcpQueue& queue, const ConnectionOpt
     return fail(Code::kRejected, "the server refused the connection");
   }
   Link link{.socket = std::move(socket),
-            .peer_receive_bytes = answer->length,
             .peer_data = std::vector<std::byte>(answer->data.begin(), answer->data.end()),
             .peer = address};
   auto connection =

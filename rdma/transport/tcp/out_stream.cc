@@ -6,15 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 namespace rkv::rdma::tcp {
 
 namespace {
 
-// What is READ goes not by the library's sendmsg(): ThreadSanitizer checks what that reads, and
-// others write it at the same time, as they do beside an adapter. What is not goes by it: then
-// ThreadSanitizer sees that what the peer does comes later.
+// Memory that is READ is written by others at the same time, as beside an adapter. ThreadSanitizer
+// would report that of the library's sendmsg(), so a plain system call sends it. The rest goes by
+// the library's, which shows ThreadSanitizer that what the peer does comes later.
 ssize_t send_vectors(int socket, iovec* vectors, std::size_t count, bool are_read) {
   msghdr message{};
   message.msg_iov = vectors;

@@ -32,7 +32,7 @@ class OutStream {
   std::uint64_t added() const { return added_; }
   std::uint64_t sent() const { return sent_; }
 
-  // Behind a refusal nothing is sent: what is added there is counted, and dropped.
+  // ---- what is added behind a refusal is counted in added(), and dropped
   // A frame: its header, and what is copied behind it.
   void add(const Header& header, Bytes behind);
   // A message that stays as it is until it is sent.

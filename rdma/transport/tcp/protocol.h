@@ -37,7 +37,8 @@ inline constexpr std::uint32_t kLongest = std::uint32_t{1} << 30;
 
 struct Hello {
   std::uint32_t version = kVersion;
-  std::uint32_t receive_bytes = 0;  // the longest message that may be sent to the caller
+  // The longest message that the caller takes. A longer one ends the connection.
+  std::uint32_t receive_bytes = 0;
   std::array<std::byte, kRequestDataBytes> data{};
 };
 inline constexpr std::size_t kHelloBytes = 16 + kRequestDataBytes;

@@ -61,7 +61,8 @@ class TcpQueue final : public Queue {
   void deliver(const Completion& one);
   // An unsignaled operation is over: there is room to post.
   void room_came_back();
-  // Nothing: none is free. Then the connection is told when one is (TcpConnection::has_buffer).
+  // Nothing: none is free. Then the connection is told when one is:
+  // TcpConnection::buffer_came_back().
   std::optional<std::uint32_t> take_buffer(TcpConnection& connection);
   void give_back(std::uint32_t buffer);
   MutableBytes buffer(std::uint32_t number) {

@@ -2,10 +2,8 @@
 
 #include <sys/epoll.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 #include <system_error>
 
 #include "common/thread.h"

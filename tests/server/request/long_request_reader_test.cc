@@ -339,6 +339,40 @@ TEST_F(LongRequestsTest, MemoryThatDoesNotAnswerIsGivenUpWhenOthersWait) {
   EXPECT_EQ(stored("waiting"), value_.size());
 }
 
+// LONG-5: they have answered while the worker stood still, and it has not looked yet.
+TEST_F(LongRequestsTest, MemoryThatHasAnsweredIsNotGivenUp) {
+  FakeConnection* const first = connect();
+  FakeConnection* const second = connect();
+  FakeConnection* const waiting = connect();
+  for (std::size_t i = 0; i < kBuffers; ++i)
+    put_long(i % 2 == 0 ? *first : *second, "slow");
+  turn();
+  clock_.advance(LongRequestReader::kLongestRead);
+  put_long(*waiting, "waiting");
+  for (FakeConnection* const one : {first, second}) {
+    while (one->reads_done < one->reads.size())
+      queue().complete_read(*one);
+  }
+  turn();
+  EXPECT_EQ(first->aborts + second->aborts, 0);
+}
+
+TEST_F(LongRequestsTest, MemoryThatDoesNotAnswerDoesNotHoldUpAServerThatLeaves) {
+  FakeConnection* const client = connect();
+  put_long(*client, "silent");
+  turn();
+  worker_->leave();
+  turn();
+  EXPECT_FALSE(worker_->is_quiet());
+  EXPECT_EQ(client->aborts, 0);
+  clock_.advance(LongRequestReader::kLongestRead);
+  turn();
+  EXPECT_EQ(client->aborts, 1);
+  queue().end(*client);
+  turn();
+  EXPECT_TRUE(worker_->is_quiet());
+}
+
 TEST_F(LongRequestsTest, NonsenseThatWasReadIsAnsweredOrEndsTheClient) {
   FakeConnection* const client = connect();
   auto& nonsense = memory_of_clients_.emplace_back(patterned(5, 6000));

@@ -1,11 +1,16 @@
-// A program that finds rdma-core at run time (rdma/core/linkage). Suite WithoutRdmaCore runs where
+// A program that finds rdma-core at run time (rdma/core/linkage). Suites WithoutRdmaCore* run where
 // its libraries are hidden, suite RdmaCoreAtRunTime where they are installed: two ctest entries.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "rdma/choose.h"
 #include "rdma/core/linkage/functions.h"
@@ -58,7 +63,7 @@ TEST(WithoutRdmaCore, EveryWayOfFailingIsUnderstood) {
   EXPECT_STREQ(ibv_wc_status_str(IBV_WC_SUCCESS), "not available");
 }
 
-TEST(WithoutRdmaCore, VerbsAreRefusedAndSharedMemoryTakesOver) {
+TEST(WithoutRdmaCore, VerbsAreRefusedAndTcpAndSharedMemoryTakeOver) {
   TransportOptions options{.kind = TransportKind::kVerbs};
   options.verbs.address = "127.0.0.1:7471";
   const auto verbs = choose_for_server(options);
@@ -68,8 +73,52 @@ TEST(WithoutRdmaCore, VerbsAreRefusedAndSharedMemoryTakesOver) {
   const auto either = choose_for_server(options);
   ASSERT_TRUE(either) << to_string(either.error());
   EXPECT_EQ(either->verbs, nullptr);
+  EXPECT_NE(either->tcp, nullptr);
   EXPECT_NE(either->shm, nullptr);
   EXPECT_THAT(either->reason, HasSubstr("ibverbs-providers"));
+}
+
+// What a client takes that may choose. Whether it can connect is another matter.
+class WithoutRdmaCoreAClientTakes : public ::testing::Test {
+ protected:
+  WithoutRdmaCoreAClientTakes() { std::filesystem::create_directory(directory_); }
+  ~WithoutRdmaCoreAClientTakes() override { std::filesystem::remove_all(directory_); }
+  std::string taken_for(std::vector<std::string> servers) const {
+    TransportOptions options{.shm = {.directory = directory_}};
+    options.verbs.address = servers.front();
+    options.servers = std::move(servers);
+    const auto chosen = choose_for_client(options);
+    if (!chosen) return to_string(chosen.error());
+    const std::string text = chosen->transport->describe();
+    return text.substr(0, text.find(':'));
+  }
+  static std::string here(const Listener& listener) {
+    return "127.0.0.1:" + std::to_string(listener.port());
+  }
+
+  const std::string directory_ = ::testing::TempDir() + "rkv-choose-" + std::to_string(getpid());
+  const std::string nobody_ = "127.0.0.1:1";
+  const std::string elsewhere_ = "192.0.2.1:7471";
+  const std::unique_ptr<Transport> tcp_ = *open_tcp();
+  const std::unique_ptr<Transport> shm_ = *open_shm({.directory = directory_});
+};
+
+TEST_F(WithoutRdmaCoreAClientTakes, TcpForOtherHosts) {
+  EXPECT_EQ(taken_for({elsewhere_}), "tcp");
+  EXPECT_EQ(taken_for({nobody_, elsewhere_}), "tcp");
+}
+
+TEST_F(WithoutRdmaCoreAClientTakes, SharedMemoryForAServerHereThatMayComeYet) {
+  EXPECT_EQ(taken_for({nobody_}), "shm");
+}
+
+TEST_F(WithoutRdmaCoreAClientTakes, WhatAServerHereListensOn) {
+  const auto over_tcp = *tcp_->listen("127.0.0.1:0");
+  EXPECT_EQ(taken_for({here(*over_tcp)}), "tcp");
+  const auto over_shm = *shm_->listen(here(*over_tcp));
+  EXPECT_EQ(taken_for({here(*over_tcp)}), "shm") << "it listens on both";
+  EXPECT_EQ(taken_for({nobody_, here(*over_tcp)}), "shm");
+  EXPECT_EQ(taken_for({here(*over_tcp), elsewhere_}), "tcp");
 }
 
 // libibverbs has two versions of many functions; the version of 2005 takes other structures.

@@ -15,7 +15,7 @@ using contract::need;
 
 constexpr std::size_t kRegionBytes = 4096;
 constexpr std::uint32_t kBuffers = 4;
-constexpr std::uint32_t kBufferBytes = 512;
+constexpr std::uint32_t kBufferBytes = 64 << 10;  // longer than what is kept of a short message
 
 class TcpHostile : public ::testing::Test {
  protected:
@@ -239,6 +239,15 @@ TEST_F(TcpHostile, HalfAMessageKeepsNoBufferBeyondTheEnd) {
     ASSERT_TRUE(stranger->say(frame(Kind::kSend, 1, Bytes(half).first(1))));
   for (std::uint32_t i = 0; i < kBuffers; ++i)
     EXPECT_EQ(next().kind, Completion::Kind::kReceive);
+}
+
+// It would keep the buffer from others.
+TEST_F(TcpHostile, OneThatSendsHalfAMessageAndNoMoreIsEnded) {
+  const auto stranger = meet();
+  const std::vector<std::byte> half(kBufferBytes / 2);
+  ASSERT_TRUE(stranger->say(frame(Kind::kSend, kBufferBytes, half)));
+  expect_the_end();
+  EXPECT_TRUE(stranger->is_at_the_end());
 }
 
 // Messages wait for buffers in the socket, and READs behind them too; nothing is lost or changed.
