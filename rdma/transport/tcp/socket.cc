@@ -99,7 +99,10 @@ Result<Fd> listen_on(const SocketAddress& address) {
                        "port");
     }
     const bool is_denied = error == EACCES || error == EPERM;
-    return fail_call(is_denied ? Code::kPermission : Code::kUnreachable, "bind", error);
+    return fail_call(is_denied ? Code::kPermission : Code::kUnreachable, "bind", error,
+                     error == EADDRNOTAVAIL
+                         ? "this host does not have the address: `ip addr` lists those that it has"
+                         : nullptr);
   }
   return socket;
 }
