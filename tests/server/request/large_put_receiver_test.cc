@@ -24,6 +24,16 @@ class FetchesTest : public WorkerTest {
            source);
     ask(from, {.opcode = Opcode::kPutLarge, .sequence = 3, .key = as_bytes(key), .value = source});
   }
+  static constexpr std::size_t kFetches = 16;  // of a worker
+
+  // The values of all of them have room.
+  void make_worker_for(std::uint32_t clients) {
+    worker_.reset();
+    store_.reset();
+    log_ = std::move(*CommitLog::create(8 * CommitLog::kMinCapacityBytes));
+    store_ = std::make_unique<Store>(*memory_, *log_, clock_, 1);
+    worker_ = std::move(*Worker::create(parts_of_worker(), {.clients = clients}));
+  }
   void finish_reads(FakeConnection& of) {
     while (of.reads_done < of.reads.size()) {
       queue().complete_read(of);
@@ -246,12 +256,7 @@ TEST_F(FetchesTest, AConnectionIsDestroyedBeforeItsMemoryServesOthers) {
 
 // PUTLARGE-5: as long as nobody waits for a fetch, nobody is ended; and one that answers goes on.
 TEST_F(FetchesTest, MemoryThatDoesNotAnswerIsGivenUpWhenOthersWait) {
-  constexpr std::size_t kFetches = 16;
-  worker_.reset();
-  store_.reset();
-  log_ = std::move(*CommitLog::create(8 * CommitLog::kMinCapacityBytes));  // they all have room
-  store_ = std::make_unique<Store>(*memory_, *log_, clock_, 1);
-  worker_ = std::move(*Worker::create(parts_of_worker(), {.clients = kFetches + 1}));
+  make_worker_for(kFetches + 1);
   const Bytes value = Bytes(value_).first(kMaxInlineBytes + 1);
   FakeConnection* const working = connect();
   put_large(*working, "working", value_);
@@ -281,6 +286,30 @@ TEST_F(FetchesTest, MemoryThatDoesNotAnswerIsGivenUpWhenOthersWait) {
   turn();
   finish_reads(*waiting);
   EXPECT_EQ(stored("waiting"), value.size());
+}
+
+// PUTLARGE-5: its value is there, and there is no room for the answer.
+TEST_F(FetchesTest, AClientThatTakesNoRepliesIsGivenUpWhenOthersWait) {
+  make_worker_for(kFetches + 1);
+  const Bytes value = Bytes(value_).first(kMaxInlineBytes + 1);
+  FakeConnection* const greedy = connect();
+  put_large(*greedy, "greedy", value);
+  for (std::uint32_t i = 0; i < kRepliesInFlight; ++i) {
+    ping(*greedy);
+    turn();
+  }
+  finish_reads(*greedy);
+  EXPECT_EQ(stored("greedy"), 0U) << "it waits for room";
+  for (std::size_t i = 1; i < kFetches; ++i)
+    put_large(*connect(), "silent", value);
+  turn();
+  clock_.advance(LargePutReceiver::kLongestRead);
+  turn();
+  EXPECT_EQ(greedy->aborts, 0);
+  put_large(*connect(), "waiting", value);
+  turn();
+  turn();
+  EXPECT_EQ(greedy->aborts, 1);
 }
 
 TEST_F(FetchesTest, MemoryThatDoesNotAnswerDoesNotHoldUpAServerThatLeaves) {
