@@ -44,7 +44,10 @@ class End {
 
   Deadline soon(int ms = kPatienceMs) { return Deadline::after_ms(harness_->clock(), ms); }
   std::byte* at(std::size_t offset) { return region->bytes().data() + offset; }
-  std::uint64_t word(std::size_t offset) { return load_le<std::uint64_t>(at(offset)); }
+  // Loads an aligned word. The thread of a transport may have changed it a moment ago.
+  std::uint64_t word(std::size_t offset) {
+    return load_word(reinterpret_cast<const std::uint64_t*>(at(offset)), std::memory_order_acquire);
+  }
   MutableBytes piece(std::size_t offset, std::size_t length) {
     return region->bytes().subspan(offset, length);
   }
