@@ -36,10 +36,12 @@ std::size_t rounds() {
   return given != nullptr ? std::strtoull(given, nullptr, 10) : 3;
 }
 
-std::uint64_t packets_received() {
-  std::uint64_t packets = 0;
-  std::ifstream("/sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts") >> packets;
-  return packets;
+// A counter of this machine's device.
+std::uint64_t device_counter(const std::string& name) {
+  std::uint64_t count = 0;
+  std::ifstream file("/sys/class/infiniband/rxe0/ports/1/hw_counters/" + name);
+  EXPECT_TRUE(file >> count) << name;
+  return count;
 }
 
 std::size_t count(const std::string& text, const std::string& what) {
@@ -116,10 +118,10 @@ TEST_F(DeadHost, AClientThatWaitsNoticesThatItsServersHostIsGone) {
     ASSERT_TRUE(client->put("key", "value", 30s));
     EXPECT_EQ(client->stats().reconnects, round - 1);
     server.suspend();
-    const std::uint64_t before = packets_received();
+    const std::uint64_t before = device_counter("rcvd_pkts");
     Result<std::uint64_t> put = fail(Code::kInternal, nullptr);
     std::thread writer([&] { put = client->put("key", "changed", 30s); });
-    while (packets_received() == before)
+    while (device_counter("rcvd_pkts") == before)
       std::this_thread::sleep_for(1ms);
     const Nanos cut = clock_.now();  // before either end is cut
     link_.cut();
@@ -137,28 +139,38 @@ TEST_F(DeadHost, AClientThatWaitsNoticesThatItsServersHostIsGone) {
   server.stop_and_check();
 }
 
-// An idle connection stays. Each look at a silent peer is at least one packet that arrives. The
-// round trip is shorter than the time after which packets are sent again
-// (rdma/transport/verbs/README.md).
+// An idle connection stays. Each look at a silent peer is at least one packet that arrives. That
+// holds while no look is sent again (rdma/transport/verbs/README.md): the round trip is shorter
+// than the time after which SoftRoCE repeats, unless an emulated processor stands still. The device
+// counts what came twice, and the client then has another try.
 TEST_F(DeadHost, AnIdleConnectionStays) {
+  constexpr int kTries = 5;
   OtherServer server(host_);
   auto client = Client::connect({.server = server.address(), .transport = Transport::kVerbs});
   ASSERT_TRUE(client) << to_string(client.error());
   ASSERT_TRUE(client->ping());
   for (const char* const how : {"loss 0%", "delay 20ms"}) {
-    link_.disturb(how);
-    const std::uint64_t before = packets_received();
-    const Nanos deadline = clock_.now() + 60 * kNanosPerSecond;
-    while (packets_received() < before + 10) {
-      ASSERT_LT(clock_.now(), deadline) << how << ": the server does not look after its client; "
-                                        << packets_received() - before << " packets\n"
-                                        << server.process().output();
-      std::this_thread::sleep_for(10ms);
+    std::uint64_t came_twice = 0;
+    for (int tries = 0; tries == 0 || came_twice != 0; ++tries) {
+      ASSERT_LT(tries, kTries) << how << ": packets are sent again in each try";
+      const std::uint64_t reconnects = client->stats().reconnects;
+      const std::uint64_t twice_before = device_counter("duplicate_request");
+      link_.disturb(how);
+      const std::uint64_t before = device_counter("rcvd_pkts");
+      const Nanos deadline = clock_.now() + 60 * kNanosPerSecond;
+      while (device_counter("rcvd_pkts") < before + 10) {
+        ASSERT_LT(clock_.now(), deadline) << how << ": the server does not look after its client; "
+                                          << device_counter("rcvd_pkts") - before << " packets\n"
+                                          << server.process().output();
+        std::this_thread::sleep_for(10ms);
+      }
+      link_.restore();
+      EXPECT_TRUE(client->ping());
+      came_twice = device_counter("duplicate_request") - twice_before;
+      const std::uint64_t lost = client->stats().reconnects - reconnects;
+      fmt::print("{}: {} reconnects, {} packets came twice\n", how, lost, came_twice);
+      EXPECT_TRUE(lost == 0 || came_twice != 0) << how << ": a connection was lost without a cause";
     }
-    link_.restore();
-    EXPECT_TRUE(client->ping());
-    fmt::print("{}: {} reconnects\n", how, client->stats().reconnects);
-    EXPECT_EQ(client->stats().reconnects, 0U) << how;
   }
   server.stop_and_check();
 }
