@@ -23,6 +23,8 @@ const char* to_string(Code code) {
       return "the value changed while it was being sent";
     case Code::kOutOfRange:
       return "out of range";
+    case Code::kCancelled:
+      return "cancelled";
     case Code::kOutOfMemory:
       return "out of memory";
     case Code::kBusy:

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "client/engine/engine.h"
-#include "client/engine/multi_get.h"
-#include "client/engine/multi_put.h"
+#include "client/engine/get_pipeline.h"
 #include "client/engine/page_reader.h"
+#include "client/engine/write_pipeline.h"
 #include "common/auth/proof.h"
 
 namespace rkv {
@@ -34,13 +34,15 @@ std::size_t Client::registered_bytes(const ClientOptions& options) {
 void Client::visit_all(std::span<const std::string_view> keys, client::GetVisitor visit,
                        void* target, const GetOptions& options) {
   const Deadline deadline = engine_->connector.deadline(options.timeout);
-  client::MultiGet(*engine_, keys, options.at_least, deadline, visit, target).run();
+  client::KeysFeed feed(keys, options.at_least, visit, target);
+  client::GetPipeline(*engine_, feed, deadline).run();
 }
 
 void Client::put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                      const WriteOptions& options) {
   const Deadline deadline = engine_->connector.deadline(options.timeout);
-  client::MultiPut(*engine_, items, options.durability, deadline, visit, target).run();
+  client::ItemsFeed feed(items, options.durability, deadline, visit, target);
+  client::WritePipeline(*engine_, feed, deadline).run();
 }
 
 void Client::add_all(std::span<const CounterAddition> additions, Timeout timeout,

@@ -8,7 +8,7 @@
 namespace rkv {
 
 using client::FanOut;
-using client::PipelinedOp;
+using client::Pipeline;
 using client::ShardedBatch;
 
 // `add(server, deadline)` creates a server's flow. `fail(server)` ends the items of a server
@@ -60,16 +60,18 @@ void Cluster::visit_all(std::span<const std::string_view> keys, client::GetVisit
       [&](std::size_t from, std::size_t to) { sorted.keys[to] = keys[from]; });
   sorted.gets.clear();
   sorted.gets.reserve(clients_.size());
+  sorted.key_feeds.clear();
+  sorted.key_feeds.reserve(clients_.size());
   sorted.get_targets.assign(clients_.size(), {});
   run_flows(
       options.timeout,
-      [&](std::size_t i, const Deadline& deadline) -> PipelinedOp* {
+      [&](std::size_t i, const Deadline& deadline) -> Pipeline* {
         auto& to = sorted.get_targets[i];
         to = {.indices = &sorted.indices[sorted.begin_of(i)], .visit = visit, .target = target};
-        return &sorted.gets.emplace_back(
-            *clients_[i]->engine_,
+        auto& feed = sorted.key_feeds.emplace_back(
             std::span(sorted.keys).subspan(sorted.begin_of(i), sorted.size_of(i)), options.at_least,
-            deadline, to.take, &to);
+            to.take, &to);
+        return &sorted.gets.emplace_back(*clients_[i]->engine_, feed, deadline);
       },
       [&](std::size_t i) {
         for (std::uint32_t j = sorted.begin_of(i); j < sorted.ends[i]; ++j)
@@ -89,16 +91,18 @@ void Cluster::put_all(std::span<const KeyValue> items, client::PutVisitor visit,
       [&](std::size_t from, std::size_t to) { sorted.items[to] = items[from]; });
   sorted.puts.clear();
   sorted.puts.reserve(clients_.size());
+  sorted.item_feeds.clear();
+  sorted.item_feeds.reserve(clients_.size());
   sorted.put_targets.assign(clients_.size(), {});
   run_flows(
       options.timeout,
-      [&](std::size_t i, const Deadline& deadline) -> PipelinedOp* {
+      [&](std::size_t i, const Deadline& deadline) -> Pipeline* {
         auto& to = sorted.put_targets[i];
         to = {.indices = &sorted.indices[sorted.begin_of(i)], .visit = visit, .target = target};
-        return &sorted.puts.emplace_back(
-            *clients_[i]->engine_,
+        auto& feed = sorted.item_feeds.emplace_back(
             std::span(sorted.items).subspan(sorted.begin_of(i), sorted.size_of(i)),
             options.durability, deadline, to.take, &to);
+        return &sorted.puts.emplace_back(*clients_[i]->engine_, feed, deadline);
       },
       [&](std::size_t i) {
         for (std::uint32_t j = sorted.begin_of(i); j < sorted.ends[i]; ++j)

@@ -6,12 +6,12 @@
 
 namespace rkv::client {
 
-FanOut::FanOut(std::span<PipelinedOp* const> flows, const Deadline& deadline)
+FanOut::FanOut(std::span<Pipeline* const> flows, const Deadline& deadline)
     : deadline_(deadline),
       clock_(flows.front()->engine().session.clock),
       mend_from_(clock_.now() + (deadline.at() - clock_.now()) / 2) {
   RKV_CHECK(flows.size() <= parts_.size(), "too many flows at once");
-  for (PipelinedOp* const flow : flows) {
+  for (Pipeline* const flow : flows) {
     flow->share_thread();
     flow->begin();
     Connector& connector = flow->engine().connector;

@@ -16,7 +16,7 @@
 #include <array>
 #include <span>
 
-#include "client/engine/pipelined_op.h"
+#include "client/engine/pipeline.h"
 #include "rkv/shard_map.h"
 
 namespace rkv::client {
@@ -24,13 +24,13 @@ namespace rkv::client {
 class FanOut {
  public:
   // At most ShardMap::kMaxServers flows, of different engines with one clock.
-  FanOut(std::span<PipelinedOp* const> flows, const Deadline& deadline);
+  FanOut(std::span<Pipeline* const> flows, const Deadline& deadline);
   // Runs all flows to their end.
   void run();
 
  private:
   struct Part {
-    PipelinedOp* flow = nullptr;
+    Pipeline* flow = nullptr;
     bool mending = false;
     Error last{};  // error of the last attempt to reconnect
   };

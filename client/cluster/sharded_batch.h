@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "client/engine/multi_get.h"
-#include "client/engine/multi_put.h"
+#include "client/engine/get_pipeline.h"
+#include "client/engine/write_pipeline.h"
 #include "rkv/shard_map.h"
 
 namespace rkv::client {
@@ -31,9 +31,11 @@ struct ShardedBatch {
   std::vector<std::uint32_t> indices;  // caller's index of each item, by server
   std::vector<std::string_view> keys;  // keys, by server
   std::vector<KeyValue> items;
-  std::vector<MultiGet> gets;
-  std::vector<MultiPut> puts;
-  std::vector<PipelinedOp*> flows;
+  std::vector<KeysFeed> key_feeds;  // reserved: the pipelines refer to them
+  std::vector<ItemsFeed> item_feeds;
+  std::vector<GetPipeline> gets;
+  std::vector<WritePipeline> puts;
+  std::vector<Pipeline*> flows;
   std::vector<Target<rkv::Result<ValueView>>> get_targets;
   std::vector<Target<rkv::Result<std::uint64_t>>> put_targets;
 

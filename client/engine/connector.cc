@@ -126,8 +126,8 @@ Status Connector::believe(const Deadline& deadline) {
   return believed;
 }
 
-Status Connector::await_replicated(Version version, const Deadline& deadline) {
-  const Status replicated = watch_.await_replicated(version, deadline);
+Status Connector::await_replicated(Version version, const Deadline& deadline, Nanos patience_end) {
+  const Status replicated = watch_.await_replicated(version, deadline, patience_end);
   if (!replicated && !session_.link.alive()) distrust();
   return replicated;
 }
@@ -192,9 +192,7 @@ void Connector::check_link() {
     session_.link.wait(Deadline(session_.clock, now));
   }
   looked_at_ = now;
-  for (const Event& event : session_.link.poll()) {
-    if (event.kind == Event::Kind::kReply) session_.link.release(event.buffer);
-  }
+  session_.link.keep_events();
 }
 
 Status Connector::read_marks(const Deadline& deadline) {

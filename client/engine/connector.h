@@ -49,7 +49,9 @@ class Connector {
   // Likewise, without connecting again. REQUIRES: the session is usable.
   Status believe(const Deadline& deadline);
   // Waits until a version is replicated, in a group. kDisconnected: the server is not believed.
-  Status await_replicated(Version version, const Deadline& deadline);
+  // kBusy: it is not replicated at `patience_end`, which comes before the deadline.
+  Status await_replicated(Version version, const Deadline& deadline,
+                          Nanos patience_end = std::numeric_limits<Nanos>::max());
   // Checks without waiting whether the connection has ended, before a write is sent.
   void check_link();
   // The server has answered: the next back-off begins at its shortest.

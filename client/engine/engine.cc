@@ -32,8 +32,8 @@ Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> tr
       requester(session, connector),
       getter(session, connector, requester),
       counters(session, connector, requester, getter),
-      multi_gets(session),
-      multi_puts(options),
+      get_buffers(session),
+      write_buffers(options),
       description(session.transport->describe()) {}
 
 Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,

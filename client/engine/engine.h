@@ -10,7 +10,7 @@
 #include "client/engine/connector.h"
 #include "client/engine/counter_ops.h"
 #include "client/engine/getter.h"
-#include "client/engine/multi_buffers.h"
+#include "client/engine/pipeline_buffers.h"
 #include "client/engine/requester.h"
 #include "client/engine/session.h"
 
@@ -44,8 +44,8 @@ struct Engine {
   Requester requester;
   Getter getter;
   CounterOps counters;
-  MultiGetBuffers multi_gets;
-  MultiPutBuffers multi_puts;
+  GetBuffers get_buffers;
+  WriteBuffers write_buffers;
   std::string description;  // of the transport: one line for people
 };
 

@@ -1,7 +1,7 @@
 // One GET from its start to its result: the rules of what follows a READ, an answer, a wait or a
 // lost connection, and what is counted. A GetOp never waits. need() is the next action; a driver
 // performs it, in its own way of waiting, and reports the outcome. Getter drives one GetOp and
-// blocks; MultiGet drives many on one connection.
+// blocks; GetPipeline drives many on one connection.
 //
 // Invariants:
 //  GETOP-1  A GET changes nothing and is repeated until its deadline when the connection is lost.

@@ -150,15 +150,16 @@ Result<ValueSize> Getter::get_into(Bytes key, const GetOptions& options, const D
 }
 
 Result<Counter> Getter::get_number(Bytes key, const Deadline& deadline) {
-  return with_found<Counter>(
-      key, Durability::kMemory, deadline, nullptr, [](const ValueView& found) -> Result<Counter> {
-        if (!found.is_counter) {
-          return fail(Code::kWrongType, "the key holds a plain value, not a counter");
-        }
-        return Counter{.number = load_le<std::int64_t>(as_bytes(found.value).data()),
-                       .version = found.version,
-                       .durability = found.durability};
-      });
+  return with_found<Counter>(key, Durability::kMemory, deadline, nullptr, counter_of);
+}
+
+Result<Counter> counter_of(const ValueView& found) {
+  if (!found.is_counter) {
+    return fail(Code::kWrongType, "the key holds a plain value, not a counter");
+  }
+  return Counter{.number = load_le<std::int64_t>(as_bytes(found.value).data()),
+                 .version = found.version,
+                 .durability = found.durability};
 }
 
 Result<ValueSize> Getter::copy_out(const ValueView& found, MutableBytes out) {
@@ -242,43 +243,40 @@ const LiveRecord* Getter::try_sync_in_group(Bytes key, Durability at_least) {
 
 // Performs each step for all keys before the next step, so that memory of one key is fetched while
 // other keys are handled.
-std::size_t Getter::try_sync(std::span<const std::string_view> keys, std::size_t first,
-                             Durability at_least, GetVisitor visit, void* target,
+std::size_t Getter::try_sync(std::span<const GetItem> items, Visit visit, void* target,
                              std::span<std::size_t, kBatchKeys> left) {
-  const std::size_t count = std::min(kBatchKeys, keys.size() - first);
   std::array<Place, kBatchKeys> at;
   std::array<bool, kBatchKeys> known{};
-  for (std::size_t i = 0; i < count; ++i) {
-    const Bytes key = as_bytes(keys[first + i]);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const Bytes key = as_bytes(items[i].key);
     known[i] = !key.empty() && key.size() <= kMaxKeyBytes;
     if (!known[i]) continue;
     at[i].hash = session_.map.hash(key);
     session_.slots.prefetch(at[i].hash);
   }
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
     known[i] = known[i] && find_place(at[i].hash, at[i]);
     if (known[i]) session_.link.prefetch(at[i].from, at[i].length);
   }
-  const std::span<const Place> places = std::span(at).first(count);
-  return session_.trust.in_group()
-             ? read_places<true>(keys, first, places, known, at_least, visit, target, left)
-             : read_places<false>(keys, first, places, known, at_least, visit, target, left);
+  const std::span<const Place> places = std::span(at).first(items.size());
+  return session_.trust.in_group() ? read_places<true>(items, places, known, visit, target, left)
+                                   : read_places<false>(items, places, known, visit, target, left);
 }
 
 template <bool kInGroup>
-std::size_t Getter::read_places(std::span<const std::string_view> keys, std::size_t first,
-                                std::span<const Place> at, std::span<const bool> known,
-                                Durability at_least, GetVisitor visit, void* target,
+std::size_t Getter::read_places(std::span<const GetItem> items, std::span<const Place> at,
+                                std::span<const bool> known, Visit visit, void* target,
                                 std::span<std::size_t, kBatchKeys> left) {
   const MutableBytes room = op_.memory().record;
   std::size_t left_count = 0;
   for (std::size_t i = 0; i < at.size(); ++i) {
     const LiveRecord* const found =
-        known[i] ? read_place<kInGroup>(as_bytes(keys[first + i]), at[i], at_least, room) : nullptr;
+        known[i] ? read_place<kInGroup>(as_bytes(items[i].key), at[i], items[i].at_least, room)
+                 : nullptr;
     if (found != nullptr) {
-      visit(target, first + i, view(*found));
+      visit(target, items[i].token, view(*found));
     } else {
-      left[left_count++] = first + i;
+      left[left_count++] = i;
     }
   }
   return left_count;

@@ -18,9 +18,19 @@
 
 namespace rkv::client {
 
+// One of many GETs.
+struct GetItem {
+  std::string_view key;
+  std::uint64_t token = 0;  // chosen by the caller
+  Durability at_least = Durability::kMemory;
+};
+
+// The counter that a GET has found. kWrongType.
+Result<Counter> counter_of(const ValueView& found);
+
 class Getter {
  public:
-  // Number of GetMemory in the arena: those of MultiGet's lanes, then the getter's own.
+  // Number of GetMemory in the arena: those of GetPipeline's lanes, then the getter's own.
   static std::size_t gets_of(const ClientOptions& options) { return options.reads_in_flight + 1U; }
   // The arguments must outlive the getter.
   Getter(Session& session, Connector& connector, Requester& requester);
@@ -36,15 +46,16 @@ class Getter {
   Result<Counter> get_number(Bytes key, const Deadline& deadline);
   std::size_t needed_bytes() const { return needed_bytes_; }
 
-  // ---- for MultiGet, which has many keys in flight.
+  // ---- for GetPipeline, which has many GETs in flight.
 
-  // GETs up to kBatchKeys of `keys` from `first` on, those whose place is cached, where READs
-  // complete within the call. Returns how many keys are left over; `left` gets their indices.
-  // REQUIRES reads_at_once(), and in a group that the server was believed during the call.
+  // Performs those of up to kBatchKeys GETs whose place is cached, where READs complete within the
+  // call. Calls `visit(target, token, result)` for each of them. Returns how many are left over;
+  // `left` gets their indices. REQUIRES reads_at_once(), and in a group that the server was
+  // believed after the GETs began.
   static constexpr std::size_t kBatchKeys = 16;
+  using Visit = void (*)(void* target, std::uint64_t token, const Result<ValueView>& result);
   bool reads_at_once() const { return session_.usable() && session_.link.reads_at_once(); }
-  std::size_t try_sync(std::span<const std::string_view> keys, std::size_t first,
-                       Durability at_least, GetVisitor visit, void* target,
+  std::size_t try_sync(std::span<const GetItem> items, Visit visit, void* target,
                        std::span<std::size_t, kBatchKeys> left);
   MarkWait& mark_wait() { return mark_wait_; }
   // Refreshes the map for a GetOp. kBusy: the bytes did not verify for some milliseconds.
@@ -69,9 +80,8 @@ class Getter {
   const LiveRecord* read_place(Bytes key, const Place& at, Durability at_least, MutableBytes room);
   const LiveRecord* try_sync_in_group(Bytes key, Durability at_least);
   template <bool kInGroup>
-  std::size_t read_places(std::span<const std::string_view> keys, std::size_t first,
-                          std::span<const Place> at, std::span<const bool> known,
-                          Durability at_least, GetVisitor visit, void* target,
+  std::size_t read_places(std::span<const GetItem> items, std::span<const Place> at,
+                          std::span<const bool> known, Visit visit, void* target,
                           std::span<std::size_t, kBatchKeys> left);
   ValueView view(const LiveRecord& found) const;
 

@@ -22,11 +22,8 @@ Status GroupWatch::ping(const ClockReading& asked, const Deadline& deadline) {
   return {};
 }
 
-// What is in flight is at most a ping, so other events are answers that came late.
 void GroupWatch::take_answer() {
-  for (const Event& event : session_.link.poll()) {
-    if (event.kind == Event::Kind::kReply) session_.link.release(event.buffer);
-  }
+  session_.link.keep_events();
   if (const auto server_us = session_.link.take_ping_answer()) {
     session_.trust.note_ping(asked_, *server_us, session_.group_clock->read());
   }
@@ -80,7 +77,7 @@ Status GroupWatch::believe(const Deadline& deadline) {
   return {};
 }
 
-Status GroupWatch::await_replicated(Version version, const Deadline& deadline) {
+Status GroupWatch::await_replicated(Version version, const Deadline& deadline, Nanos patience_end) {
   Backoff pauses(kFirstPause, kLongestPause, version.bits);
   while (!session_.trust.is_replicated(version)) {
     if (!look(deadline)) return give_up(deadline);
@@ -89,6 +86,7 @@ Status GroupWatch::await_replicated(Version version, const Deadline& deadline) {
       RKV_RETURN_IF_ERROR(believe(deadline));  // else a deposed primary is waited for
     }
     const Nanos again = session_.clock.now() + pauses.next();
+    if (again >= patience_end) return fail(Code::kBusy, "the value is not replicated yet");
     if (again >= deadline.at()) {
       return fail(Code::kTimeout, "the value did not reach the group's other replicas in time");
     }

@@ -2,7 +2,7 @@
 // the first ping of a connection is waited for: a difference of the clocks is worth some seconds,
 // and a primary that is about to lose a backup answers no ping for nearly a second.
 //
-// Thread safety: none. Blocks; nothing else may be in flight.
+// Thread safety: none. Blocks.
 #pragma once
 
 #include "client/engine/session.h"
@@ -21,8 +21,8 @@ class GroupWatch {
   // the link is closed, and another server may be tried. kTimeout: likewise, at the deadline.
   Status believe(const Deadline& deadline);
   // Waits until this version is replicated. Errors as above; kTimeout: the server is believed, and
-  // the link stays open.
-  Status await_replicated(Version version, const Deadline& deadline);
+  // the link stays open. kBusy: likewise, at `patience_end`.
+  Status await_replicated(Version version, const Deadline& deadline, Nanos patience_end);
 
  private:
   Status compare_clocks(const Deadline& deadline);

@@ -8,7 +8,7 @@ namespace rkv::client {
 namespace {
 
 // Between two questions while the server has no room for the answer.
-constexpr Nanos kAskAgain = 2 * kNanosPerMs;
+constexpr Nanos kAskOutcomeAgain = 2 * kNanosPerMs;
 
 }  // namespace
 
@@ -84,7 +84,7 @@ Result<std::optional<Reply>> OutcomeFinder::find(const SentWrite& write, Opcode 
       session_.link.break_off(answer.error().text);
       break;
     }
-    const Nanos again = session_.clock.now() + kAskAgain;
+    const Nanos again = session_.clock.now() + kAskOutcomeAgain;
     if (fate == Fate::kNotKnown || again >= deadline.at()) break;
     session_.link.sleep_until(again);
   }

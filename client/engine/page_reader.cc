@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "client/engine/get_pipeline.h"
 #include "client/engine/long_values.h"
-#include "client/engine/multi_get.h"
 
 namespace rkv::client {
 
@@ -89,7 +89,8 @@ Status PageReader::fetch_values(ScanPage& page, std::span<const std::size_t> ent
   const auto take = [](void* target, std::size_t i, const Result<ValueView>& result) {
     static_cast<LongValues*>(target)->take(i, result);
   };
-  MultiGet(engine_, values.keys(), LongValues::kAtLeast, deadline, take, &values).run();
+  KeysFeed feed(values.keys(), LongValues::kAtLeast, take, &values);
+  GetPipeline(engine_, feed, deadline).run();
   return values.finish();
 }
 

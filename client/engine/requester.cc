@@ -41,6 +41,7 @@ std::optional<WriteOutcome> outcome_of(Code code) {
     case Code::kRejected:
     case Code::kInternal:
     case Code::kUnauthenticated:
+    case Code::kCancelled:
       return WriteOutcome::kMayHaveHappened;
   }
   return std::nullopt;

@@ -30,7 +30,9 @@ Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOpt
       clock_(&clock),
       arena_(&arena),
       options_(std::move(options)),
-      requests_(arena, options_.requests_in_flight) {}
+      requests_(arena, options_.requests_in_flight) {
+  kept_.reserve(operations() + options_.requests_in_flight);  // all that may be in flight
+}
 
 // --------------------------------------------------------------------------- set-up and end
 
@@ -180,8 +182,10 @@ void Link::close() {
   if (connection_ != nullptr) {
     connection_->abort();
     const auto deadline = Deadline::after_ms(*clock_, kDrainMs);
+    release_replies(kept_);
+    kept_.clear();
     while (!drained_ && !deadline.passed()) {
-      const auto events = poll();
+      const auto events = take();
       release_replies(events);
       if (events.empty() && !drained_) queue_->wait(deadline);
     }
@@ -202,7 +206,7 @@ void Link::break_off(const char* why) {
 
 // ----------------------------------------------------------------------------------- events
 
-std::span<const Event> Link::poll() {
+std::span<const Event> Link::take() {
   const std::size_t arrived = queue_->poll(raw_);
   std::size_t count = 0;
   for (std::size_t i = 0; i < arrived; ++i) {
@@ -210,6 +214,20 @@ std::span<const Event> Link::poll() {
   }
   made_room_ = arrived > count;
   return std::span(events_).first(count);
+}
+
+// At most kEvents at a time, as take() does.
+std::span<const Event> Link::take_kept() {
+  const std::size_t count = std::min(kept_.size(), events_.size());
+  std::ranges::copy(std::span(kept_).first(count), events_.begin());
+  kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(count));
+  return std::span(events_).first(count);
+}
+
+void Link::keep_events() {
+  if (queue_ == nullptr) return;
+  for (const Event& event : take())
+    keep(event);
 }
 
 // Releases answers that no caller waits for any more.
@@ -293,7 +311,7 @@ void Link::sleep_until(Nanos at) {
   }
   while (!deadline.passed()) {
     queue_->wait(deadline);
-    release_replies(poll());  // else an event left in the queue would wake us repeatedly
+    keep_events();  // else an event left in the queue would wake us repeatedly
   }
 }
 
@@ -315,17 +333,19 @@ rdma::Operation Link::operation_of(const ReadRequest& read, std::uint32_t local_
 bool Link::is_landed(const rdma::Completion& completion) const {
   const bool ours = completion.kind == rdma::Completion::Kind::kRead ||
                     completion.kind == rdma::Completion::Kind::kCompareSwap;
-  return ours && completion.status == rdma::Completion::Status::kOk &&
+  return ours && completion.context == kBlockingTag &&
+         completion.status == rdma::Completion::Status::kOk &&
          completion.connection == connection_.get();
 }
 
 // Sets field by field, without a temporary operation: every GET calls this.
 void Link::prepare(const ReadRequest& read, rdma::Operation& operation) const {
   if (read.swaps) [[unlikely]] {
-    operation = operation_of(read, local_key(), 0);
+    operation = operation_of(read, local_key(), kBlockingTag);
     return;
   }
   operation.kind = rdma::Operation::Kind::kRead;
+  operation.context = kBlockingTag;
   operation.local = read.to;
   operation.local_key = read.local_key.value_or(local_key());
   operation.remote_address = read.from.address;
@@ -360,7 +380,7 @@ Status Link::post_and_wait(std::span<const rdma::Operation> reads, const Deadlin
         continue;
       }
       Event event;
-      if (to_event(raw_[i], event)) release(event.buffer);
+      if (to_event(raw_[i], event)) keep(event);
     }
     if (landed == reads.size()) return {};
     if (!alive_) return fail(Code::kDisconnected, kGone);
@@ -369,7 +389,7 @@ Status Link::post_and_wait(std::span<const rdma::Operation> reads, const Deadlin
       close();
       return fail(Code::kTimeout, kLate);
     }
-    wait(deadline);
+    queue_->wait(deadline);
   }
 }
 
@@ -391,7 +411,7 @@ Link::Atomics Link::run_atomics(std::span<const rdma::Operation> operations,
       if (event.kind == Event::Kind::kRead) {
         ++done.landed;
       } else {
-        release(event.buffer);
+        keep(event);
       }
     }
     if (done.landed == operations.size() || !events.empty()) continue;
@@ -413,17 +433,18 @@ Link::Atomics Link::run_atomics(std::span<const rdma::Operation> operations,
 Status Link::send_when_possible(const Request& request, const Deadline& deadline) {
   for (;;) {
     if (!alive_) return fail(Code::kDisconnected, kGone);
-    if (const auto operation = requests_.begin(request, 0)) {
+    if (const auto operation = requests_.begin(request, kBlockingTag)) {
       const auto taken = post({&*operation, 1});
       if (taken && *taken == 1) return {};
       requests_.cancel(*operation);
       if (!taken) return std::unexpected(taken.error());
     }
-    const auto events = poll();
-    release_replies(events);
-    if (!events.empty()) continue;
+    const auto events = take();
+    for (const Event& event : events)
+      keep(event);
+    if (!events.empty() || std::exchange(made_room_, false)) continue;
     if (deadline.passed()) return fail(Code::kTimeout, kLate);
-    wait(deadline);
+    queue_->wait(deadline);
   }
 }
 
@@ -448,18 +469,23 @@ Result<Reply> Link::call(const Request& request, const Deadline& deadline) {
         Error{.code = code, .write = WriteOutcome::kMayHaveHappened, .text = text});
   };
   for (;;) {
-    const auto events = poll();
+    const auto events = take();
+    const Event* answer = nullptr;
     for (const Event& event : events) {
-      // Nothing else is in flight, so the first reply is the only reply and ours.
-      if (event.kind == Event::Kind::kReply) return Reply(*this, event);
+      if (event.kind == Event::Kind::kReply && event.context == kBlockingTag) {
+        answer = &event;
+      } else {
+        keep(event);
+      }
     }
+    if (answer != nullptr) return Reply(*this, *answer);
     if (!alive_) return lost(Code::kDisconnected, kGone);
-    if (!events.empty()) continue;
+    if (!events.empty() || std::exchange(made_room_, false)) continue;
     if (deadline.passed()) {
       close();
       return lost(Code::kTimeout, kLate);
     }
-    wait(deadline);
+    queue_->wait(deadline);
   }
 }
 

@@ -10,6 +10,9 @@
 //  LINK-3  A link that saw any error stays dead: alive() is false until the next connect().
 //  LINK-4  A server that hands over to another one of its group refuses a request as such. The
 //      answer reads as "busy", no request is begun any more, and the link ends when all have come.
+//  LINK-5  An event of pipelined use that arrives while a blocking call waits is kept for poll().
+//  It
+//      is dropped by close() only, with the operation that it is of.
 //
 // Thread safety: none; one thread at a time.
 #pragma once
@@ -19,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/link/arena.h"
 #include "client/link/credentials.h"
@@ -131,23 +135,26 @@ class Link {
   }
   // Returns the events that have arrived, up to kEvents, valid until the next call. Notices the end
   // of the connection.
-  std::span<const Event> poll();
+  std::span<const Event> poll() { return kept_.empty() ? take() : take_kept(); }
   // Waits for events until the deadline. Returns at once if the last poll() took completions that
   // are not events: they may have freed the send queue entries that the caller waits for.
   void wait(const Deadline& deadline) {
-    if (!std::exchange(made_room_, false)) queue_->wait(deadline);
+    if (!take_room()) queue_->wait(deadline);
   }
+  // Takes what has arrived and keeps its events for poll() (LINK-5). Notices the end of the
+  // connection.
+  void keep_events();
   // Queue::waits_asleep().
   bool waits_asleep() const { return queue_->waits_asleep(); }
   // The queue that wait() waits on; null before the first connect().
   rdma::Queue* queue() const { return queue_.get(); }
   rdma::PollMode poll_mode() const { return options_.poll; }
   // Returns true, once, if wait() would return at once without checking the queue.
-  bool take_room() { return std::exchange(made_room_, false); }
+  bool take_room() { return std::exchange(made_room_, false) || !kept_.empty(); }
   void release(std::uint32_t buffer) { queue_->release({&buffer, 1}); }
   // Number of the present queue. If a connection cannot be drained, its queue is destroyed with it.
   std::uint64_t queue_number() const { return queue_number_; }
-  // Blocks until the given time.
+  // Blocks until the given time. What arrives is kept for poll().
   void sleep_until(Nanos at);
 
   // ---- a ping beside other operations, for which nobody waits; one at a time.
@@ -160,7 +167,9 @@ class Link {
     return std::exchange(ping_answer_, std::nullopt);
   }
 
-  // ---- blocking use; nothing else may be in flight, apart from a ping in the background.
+  // ---- blocking use. Other operations may be in flight: their events are kept for poll(). But
+  // read_at_once() and run_atomics() need the link to themselves, apart from a ping in the
+  // background.
 
   // Converts a READ of a GET into an operation.
   static rdma::Operation operation_of(const ReadRequest& read, std::uint32_t local_key,
@@ -191,8 +200,10 @@ class Link {
   Result<Reply> call(const Request& request, const Deadline& deadline);
 
  private:
-  // The tag of the ping in the background; callers use smaller ones.
+  // The tag of the ping in the background; callers use smaller ones than these two.
   static constexpr std::uint64_t kBackgroundTag = std::uint64_t{1} << 62;
+  // The tag of call(), and the context of read()'s operations.
+  static constexpr std::uint64_t kBlockingTag = std::uint64_t{1} << 61;
   // A GET has at most two READs in flight.
   std::uint32_t operations() const {
     return 2 * options_.reads_in_flight + options_.requests_in_flight + 8;
@@ -211,7 +222,10 @@ class Link {
   void release_replies(std::span<const Event> events);
   void prepare(const ReadRequest& read, rdma::Operation& operation) const;
   Status post_and_wait(std::span<const rdma::Operation> reads, const Deadline& deadline);
-  bool is_landed(const rdma::Completion& completion) const;  // completion of one of our READs
+  bool is_landed(const rdma::Completion& completion) const;  // completion of one of read()'s
+  std::span<const Event> take();
+  std::span<const Event> take_kept();
+  void keep(const Event& event) { kept_.push_back(event); }
   bool to_event(const rdma::Completion& completion, Event& event);
   bool receive(const rdma::Completion& completion, Event& event);
   void note_hand_over(Response& response);
@@ -240,6 +254,7 @@ class Link {
   std::array<rdma::Operation, 2> reads_;  // for read(); a member for the same reason as events_
   std::array<rdma::Completion, kEvents> raw_;
   std::array<Event, kEvents> events_;  // a member: constructing 64 of them costs as much as a GET
+  std::vector<Event> kept_;            // LINK-5; in the order in which they came
 };
 
 }  // namespace rkv::client

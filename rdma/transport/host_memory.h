@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "common/bytes.h"
-#include "rdma/transport/fd.h"
+#include "common/fd.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {

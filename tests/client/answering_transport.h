@@ -61,6 +61,7 @@ struct FakeServer {
   bool reads_hang = false;
   bool reads_at_once = false;
   Nanos latency = 0;          // of its answers
+  Nanos read_latency = 0;     // of its READs; the bytes land at once
   bool never_drains = false;  // a connection's end is not reported
   int die_at_read = 0;        // the connection ends instead of the n-th READ from now; 0 = not
   int die_at_send = 0;        // ... after the n-th message from now has been taken
@@ -230,7 +231,7 @@ class AnsweringConnection final : public rdma::Connection {
 
  private:
   using Outcome = rdma::Completion::Status;
-  void push(const rdma::Operation& operation, Outcome status) {
+  void push(const rdma::Operation& operation, Outcome status, Nanos latency = 0) {
     using Kind = rdma::Completion::Kind;
     static constexpr Kind kKinds[] = {Kind::kRead, Kind::kSend, Kind::kCompareSwap,
                                       Kind::kFetchAdd};
@@ -240,7 +241,8 @@ class AnsweringConnection final : public rdma::Connection {
                              : operation.kind == Of::kCompareSwap ? 2
                                                                   : 3;
     queue_->push(
-        {.kind = kKinds[kind], .status = status, .connection = this, .context = operation.context});
+        {.kind = kKinds[kind], .status = status, .connection = this, .context = operation.context},
+        latency);
   }
   static bool dies_now(int& countdown) {
     if (countdown == 0) return false;
@@ -261,7 +263,7 @@ class AnsweringConnection final : public rdma::Connection {
     const bool granted =
         server_->memory->read(operation.remote_address, operation.remote_key, operation.local);
     if (!granted) alive_ = false;
-    push(operation, granted ? Outcome::kOk : Outcome::kRemoteAccess);
+    push(operation, granted ? Outcome::kOk : Outcome::kRemoteAccess, server_->read_latency);
   }
   void send(const rdma::Operation& operation) {
     std::uint64_t sequence = 0;

@@ -1,15 +1,16 @@
 // A file of its own: seen together with their callers, g++ 12 takes these for mismatched.
 #include "tests/client/count_allocations.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
 namespace {
-std::size_t count = 0;
+std::atomic<std::size_t> count = 0;
 }
 
 void* operator new(std::size_t size) {
-  ++count;
+  count.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
@@ -22,6 +23,6 @@ void operator delete(void* memory, std::size_t) noexcept {
 
 namespace rkv::testing {
 std::size_t allocation_count() {
-  return count;
+  return count.load(std::memory_order_relaxed);
 }
 }  // namespace rkv::testing

@@ -18,6 +18,8 @@ from programs import Server, run  # noqa: E402
 PRINTED = {
     "quick_start": "greeting: hello\nwith the version of before: conflict\n",
     "counters": "tickets: 10, then 9\ntickets are no longer 10\nvisits: 7\n",
+    "event_loop": "100 tasks added 100, and 100 is stored\n",
+    "asio_loop": "greeting, after a timer: hello\n",
     "bulk_load": "put: 10000, failed: 0\ncompared equal: 10000\n",
 }
 

@@ -25,7 +25,6 @@ namespace {
 
 using namespace rdma::shm;
 using rdma::copy_out;
-using rdma::Fd;
 
 constexpr std::size_t kMemoryBytes = 8192;
 constexpr std::size_t kMostPassed = 20;

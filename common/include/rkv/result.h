@@ -29,6 +29,7 @@ enum class Code : unsigned char {
   kWrongType = 5,        // the key holds a counter but a value is needed, or the reverse
   kOutOfRange = 6,       // a counter would pass its limits
   kValueChanged = 7,     // the value's memory was written while it was being sent
+  kCancelled = 8,        // the caller has withdrawn the operation
   // Retry later on the same connection.
   kOutOfMemory = 20,  // the store (or this process) is out of memory
   kBusy = 21,         // a queue is full or a limit of connections is reached

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/bytes.h"
-#include "rdma/transport/fd.h"
+#include "common/fd.h"
 #include "rkv/clock.h"
 #include "rkv/rdma/address.h"
 #include "rkv/result.h"

@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/fd.h"
 #include "common/mutex.h"
-#include "rdma/transport/fd.h"
 #include "rdma/transport/waker.h"
 #include "rkv/clock.h"
 #include "rkv/result.h"

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-namespace rkv::rdma {
+namespace rkv {
 
 // Always close-on-exec.
 class Fd {
@@ -32,4 +32,4 @@ class Fd {
   int fd_ = -1;
 };
 
-}  // namespace rkv::rdma
+}  // namespace rkv

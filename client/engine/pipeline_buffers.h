@@ -1,4 +1,4 @@
-// What MultiGet and MultiPut keep from call to call, to save allocations.
+// What GetPipeline and WritePipeline keep from call to call, to save allocations.
 //
 // Thread safety: none.
 #pragma once
@@ -24,13 +24,13 @@ struct GetLane {
       : op(session, session.arena.get_memory(lane)), number(lane) {}
   GetOp op;
   std::size_t number;
-  GetOp::Need at = GetOp::Need::kNothing;  // the need that MultiGet acts on; kNothing: free
+  GetOp::Need at = GetOp::Need::kNothing;  // the need that GetPipeline acts on; kNothing: free
   std::uint32_t pending = 0;               // READs posted and not landed
-  std::size_t index = 0;                   // of the key
+  std::uint64_t token = 0;                 // GetItem::token, or kGivenUp
 };
 
-struct MultiGetBuffers {
-  explicit MultiGetBuffers(Session& session) {
+struct GetBuffers {
+  explicit GetBuffers(Session& session) {
     const ClientOptions& options = session.options;
     batch.reserve(2 * std::size_t{options.reads_in_flight} + options.requests_in_flight);
     lanes.reserve(options.reads_in_flight);
@@ -43,8 +43,14 @@ struct MultiGetBuffers {
   std::vector<GetLane*> free_lanes;
 };
 
-// A request in flight, or to be sent: one PUT, or a pack of several.
-struct PutSlot {
+// A write of a request.
+struct WriteOfRequest {
+  std::uint64_t token = 0;  // of the feed, or kGivenUp
+  Opcode opcode = Opcode::kPut;
+};
+
+// A request in flight, or to be sent: one write, or a pack of several.
+struct WriteSlot {
   enum class State : std::uint8_t {
     kFree,
     kSent,
@@ -53,28 +59,28 @@ struct PutSlot {
     kAsked,  // the server is being asked
   };
   State state = State::kFree;
-  SentWrite sent{};                           // unless it is free or to be sent
-  std::array<std::size_t, kMaxPacked> items;  // indices
-  std::size_t count = 0;                      // of items; 1: not a pack
-  LargeBuffers::Buffer* value = nullptr;      // where the server READs a large value
+  SentWrite sent{};  // unless it is free or to be sent
+  std::array<WriteOfRequest, kMaxPacked> items;
+  std::size_t count = 0;                  // of items; 1: not a pack
+  LargeBuffers::Buffer* value = nullptr;  // where the server READs a large value
 };
 
-// An item that was answered with "later".
-struct PutAgain {
-  std::size_t index = 0;
+// A write that was answered with "later".
+struct WriteAgain {
+  std::uint64_t token = 0;
   bool alone = false;  // not in a pack
 };
 
-struct MultiPutBuffers {
-  explicit MultiPutBuffers(const ClientOptions& options) : slots(options.requests_in_flight) {
+struct WriteBuffers {
+  explicit WriteBuffers(const ClientOptions& options) : slots(options.requests_in_flight) {
     batch.reserve(slots.size());
     batched.reserve(slots.size());
     again.reserve(slots.size() * kMaxPacked);
   }
-  std::vector<PutSlot> slots;
+  std::vector<WriteSlot> slots;
   std::vector<rdma::Operation> batch;
-  std::vector<PutSlot*> batched;  // slots whose requests the batch holds
-  std::vector<PutAgain> again;    // in no slot
+  std::vector<WriteSlot*> batched;  // slots whose requests the batch holds
+  std::vector<WriteAgain> again;    // in no slot
   std::array<std::byte, Arena::kRequestBytes - kRequestHeaderBytes> pack;  // the one being begun
 };
 

@@ -1,0 +1,112 @@
+#include "rkv/async_client.h"
+
+#include <cstring>
+#include <utility>
+
+#include "client/async/async_engine.h"
+#include "client/link/choose.h"
+
+namespace rkv {
+
+using client::AsyncEngine;
+
+AsyncClient::AsyncClient(std::unique_ptr<AsyncEngine> engine) : engine_(std::move(engine)) {}
+AsyncClient::AsyncClient(AsyncClient&&) noexcept = default;
+AsyncClient& AsyncClient::operator=(AsyncClient&&) noexcept = default;
+AsyncClient::~AsyncClient() = default;
+
+AsyncCore& AsyncClient::core() {
+  return *engine_;
+}
+
+Result<AsyncClient> AsyncClient::connect(const ClientOptions& options, std::string* refusal) {
+  RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(options, options.timeout));
+  auto made = connect(options, std::shared_ptr<rdma::Transport>(std::move(chosen.transport)),
+                      nullptr, refusal);
+  if (made) made->engine_->engine().description = std::move(chosen.reason);
+  return made;
+}
+
+Result<AsyncClient> AsyncClient::connect(const ClientOptions& options,
+                                         std::shared_ptr<rdma::Transport> transport,
+                                         const Clock* clock, std::string* refusal) {
+  if (transport == nullptr) return fail(Code::kInvalidArgument, "a client needs a transport");
+  RKV_ASSIGN_OR_RETURN(auto engine,
+                       client::Engine::create(options, std::move(transport), clock, refusal));
+  RKV_ASSIGN_OR_RETURN(auto async,
+                       AsyncEngine::create(std::move(engine), client::Aside::Where::kThread));
+  return AsyncClient(std::move(async));
+}
+
+// ------------------------------------------------------------------------------------ results
+
+Result<Value> AsyncClient::to_value(const AsyncRequest& /*request*/,
+                                    const Result<Outcome>& result) {
+  if (!result) return std::unexpected(result.error());
+  return rkv::to_value(result->value);
+}
+
+Result<ValueSize> AsyncClient::to_size(const AsyncRequest& request, const Result<Outcome>& result) {
+  if (!result) return std::unexpected(result.error());
+  const std::string_view value = result->value.value;
+  if (value.size() > request.into.size()) {
+    return fail(Code::kTooLarge, "the value is longer than the buffer given");
+  }
+  if (!value.empty()) std::memcpy(request.into.data(), value.data(), value.size());
+  return ValueSize{
+      .bytes = value.size(), .version = result->version, .durability = result->durability};
+}
+
+Result<Counter> AsyncClient::to_number(const AsyncRequest& /*request*/,
+                                       const Result<Outcome>& result) {
+  if (!result) return std::unexpected(result.error());
+  return client::counter_of(result->value);
+}
+
+Result<std::uint64_t> AsyncClient::to_version(const AsyncRequest& /*request*/,
+                                              const Result<Outcome>& result) {
+  if (!result) return std::unexpected(result.error());
+  return result->version;
+}
+
+Result<Counter> AsyncClient::to_counter(const AsyncRequest& /*request*/,
+                                        const Result<Outcome>& result) {
+  if (!result) return std::unexpected(result.error());
+  return Counter{
+      .number = result->number, .version = result->version, .durability = result->durability};
+}
+
+Result<CounterSwap> AsyncClient::to_swap(const AsyncRequest& /*request*/,
+                                         const Result<Outcome>& result) {
+  if (!result) return std::unexpected(result.error());
+  return CounterSwap{.done = result->swapped, .number = result->number, .version = result->version};
+}
+
+// ------------------------------------------------------------------------------ the event loop
+
+std::size_t AsyncClient::poll() {
+  return engine_->poll();
+}
+bool AsyncClient::arm() {
+  return engine_->arm();
+}
+int AsyncClient::descriptor() const {
+  return engine_->descriptor();
+}
+Result<std::size_t> AsyncClient::wait(Timeout timeout) {
+  return engine_->wait(timeout);
+}
+std::size_t AsyncClient::in_flight() const {
+  return engine_->in_flight();
+}
+Status AsyncClient::close() {
+  return engine_->close();
+}
+ClientStats AsyncClient::stats() const {
+  return engine_->stats();
+}
+const std::string& AsyncClient::describe() const {
+  return engine_->engine().description;
+}
+
+}  // namespace rkv

@@ -1,0 +1,448 @@
+#include "client/async/async_engine.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rkv::client {
+
+namespace {
+
+constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
+// Rounds of one poll(), so that it returns while there is always more to do.
+constexpr int kMostRounds = 16;
+// While operations are under way the queue is looked at this often: it then looks whether its peer
+// has fallen silent (Queue::begin_sleep()).
+constexpr Nanos kLongestSleep = kNanosPerSecond / 2;
+// A connection over which nothing has come for so long is given up if an operation was.
+constexpr Nanos kSilence = 2 * kNanosPerSecond;
+// How long a waiting thread spins before it sleeps.
+constexpr Nanos kSpin = 20 * kNanosPerMs / 1000;
+// While another thread drives.
+constexpr Nanos kLookAgain = kNanosPerMs / 10;
+
+constexpr Error kClosed{.code = Code::kInvalidArgument, .text = "the client is closed"};
+constexpr Error kInCallback{
+    .code = Code::kInvalidArgument,
+    .text = "a callback of the client can neither wait for the client nor close it"};
+constexpr Error kCancelled{.code = Code::kCancelled, .text = "the operation was cancelled"};
+
+}  // namespace
+
+class AsyncEngine::Turn {
+ public:
+  explicit Turn(AsyncEngine& engine) : engine_(engine) {
+    if (engine.driven_.exchange(true, std::memory_order_acquire)) return;
+    has_ = true;
+    engine.driver_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  }
+  ~Turn() {
+    if (!has_) return;
+    engine_.driver_.store({}, std::memory_order_relaxed);
+    engine_.driven_.store(false, std::memory_order_release);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  explicit operator bool() const { return has_; }
+
+ private:
+  AsyncEngine& engine_;
+  bool has_ = false;
+};
+
+Result<std::unique_ptr<AsyncEngine>> AsyncEngine::create(std::unique_ptr<Engine> engine,
+                                                         Aside::Where where) {
+  RKV_ASSIGN_OR_RETURN(auto descriptor, PollDescriptor::create());
+  return std::unique_ptr<AsyncEngine>(
+      new AsyncEngine(std::move(engine), std::move(descriptor), where));
+}
+
+AsyncEngine::AsyncEngine(std::unique_ptr<Engine> engine, PollDescriptor descriptor,
+                         Aside::Where where)
+    : engine_(std::move(engine)),
+      clock_(engine_->session.clock),
+      descriptor_(std::move(descriptor)),
+      waiting_gets_(*this),
+      waiting_writes_(*this, engine_->session),
+      never_(clock_, kNever),
+      gets_(*engine_, waiting_gets_, never_, GetPipeline::Kind::kStream),
+      writes_(*engine_, waiting_writes_, never_),
+      first_deadline_(kNever),
+      aside_(where, [this] { wake(); }) {
+  gets_.begin();
+  writes_.begin();
+}
+
+AsyncEngine::~AsyncEngine() {
+  RKV_CHECK(close(), "an asynchronous client was destroyed by one of its own callbacks");
+}
+
+// ------------------------------------------------------------------------------- any thread
+
+void AsyncEngine::submit(AsyncOperation& operation) {
+  operation.deadline_ = engine_->connector.deadline(operation.request.timeout()).at();
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
+  submissions_.push(operation);
+  if (sleeps_.load(std::memory_order_seq_cst)) wake();
+}
+
+void AsyncEngine::cancel(AsyncOperation& operation) {
+  operation.cancelled_.store(true, std::memory_order_relaxed);
+  cancels_.store(true, std::memory_order_seq_cst);
+  if (sleeps_.load(std::memory_order_seq_cst)) wake();
+}
+
+void AsyncEngine::wake() {
+  sleeps_.store(false, std::memory_order_relaxed);
+  descriptor_.wake();
+}
+
+// ----------------------------------------------------------------------------------- driving
+
+std::size_t AsyncEngine::poll() {
+  const Turn turn(*this);
+  return turn ? poll_in_turn() : 0;
+}
+
+std::size_t AsyncEngine::poll_in_turn() {
+  ended_ = 0;
+  awake();
+  admit();
+  if (cancels_.load(std::memory_order_relaxed) && cancels_.exchange(false)) end_cancelled();
+  work();
+  const Nanos now = clock_.now();
+  if (now >= first_deadline_) end_overdue(now);
+  if (silent_since_ != 0) look_for_silence(now);
+  return ended_;
+}
+
+void AsyncEngine::awake() {
+  if (!std::exchange(sleeping_, false)) return;
+  sleeps_.store(false, std::memory_order_relaxed);
+  descriptor_.end_sleep();
+}
+
+void AsyncEngine::admit() {
+  for (AsyncOperation* next = submissions_.take(); next != nullptr;) {
+    AsyncOperation& operation = *next;
+    next = Submissions::next(operation);
+    if (const Status admitted = admit(operation); !admitted)
+      end(operation, std::unexpected(admitted.error()));
+  }
+}
+
+Status AsyncEngine::admit(AsyncOperation& operation) {
+  if (closed_) return std::unexpected(kClosed);
+  if (operation.cancelled_.load(std::memory_order_relaxed)) return std::unexpected(kCancelled);
+  first_deadline_ = std::min(first_deadline_, operation.deadline_);
+  if (operation.request.kind == AsyncRequest::Kind::kGet) {
+    waiting_gets_.list().push_back(operation);
+    return {};
+  }
+  RKV_RETURN_IF_ERROR(QueuedWrites::prepare(operation));
+  waiting_writes_.list().push_back(operation);
+  return {};
+}
+
+void AsyncEngine::end(AsyncOperation& operation, const Result<Outcome>& result) {
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  ++ended_;
+  operation.done(operation, result);
+}
+
+void AsyncEngine::work() {
+  for (int rounds = 0; rounds < kMostRounds; ++rounds) {
+    if (!aside_.is_idle() && !take_aside()) return;
+    if (closed_ || !round()) return;
+  }
+}
+
+// Returns true if there may be more to do at once.
+bool AsyncEngine::round() {
+  Session& session = engine_->session;
+  if (!session.usable()) {
+    reconnect();
+    return !aside_.is_idle();
+  }
+  if (session.trust.in_group() && !is_at_rest() &&
+      !session.trust.believes(session.group_clock->passed())) {
+    run_aside(Doing::kBelieve,
+              [this] { return engine_->connector.believe(engine_->connector.deadline({})); });
+    return true;
+  }
+  bool busy = gets_.start();
+  busy = writes_.start() || busy;
+  busy = take_events() != 0 || busy;
+  if (!session.usable()) return true;
+  step_ = gets_.wanted_step();
+  if (step_.kind == BlockingStep::Kind::kNone) return busy;
+  run_aside(Doing::kStep, [this] {
+    return GetPipeline::perform(*engine_, step_, engine_->connector.deadline({}));
+  });
+  return true;
+}
+
+std::size_t AsyncEngine::take_events() {
+  Link& link = engine_->session.link;
+  if (!link.alive()) return 0;
+  const auto events = link.poll();
+  for (const Event& event : events) {
+    if (WritePipeline::is_of_write(event)) {
+      writes_.on_event(event);
+    } else {
+      gets_.on_event(event);
+    }
+  }
+  if (events.empty()) return 0;
+  engine_->connector.progressed();
+  if (silent_since_ != 0) silent_since_ = clock_.now();
+  return events.size();
+}
+
+// ------------------------------------------------------------------------------ what blocks
+
+void AsyncEngine::run_aside(Doing doing, Aside::Step step) {
+  doing_ = doing;
+  stats_ = engine_->stats();
+  aside_.run(std::move(step));
+}
+
+// Returns false if the step has not ended.
+bool AsyncEngine::take_aside() {
+  const auto status = aside_.take_result();
+  if (!status) return false;
+  switch (std::exchange(doing_, Doing::kNothing)) {
+    case Doing::kConnect:
+      on_connect(*status);
+      break;
+    case Doing::kBelieve:
+      if (!*status) last_error_ = status->error();  // the link is closed
+      break;
+    case Doing::kStep:
+      if (engine_->session.link.alive()) gets_.on_step(step_, *status);
+      break;
+    case Doing::kNothing:
+      break;
+  }
+  return true;
+}
+
+void AsyncEngine::reconnect() {
+  if (!std::exchange(lost_, true)) writes_.on_lost();
+  if (is_at_rest()) return;
+  connect_at_ = engine_->connector.next_attempt(never_);
+  if (clock_.now() < connect_at_) return;
+  run_aside(Doing::kConnect, [this] {
+    return engine_->connector.connect_without_wait(engine_->connector.deadline({}));
+  });
+}
+
+void AsyncEngine::on_connect(const Status& connected) {
+  if (connected) {
+    lost_ = false;
+    last_error_ = kNoConnection;
+    gets_.mended();
+    return;
+  }
+  last_error_ = connected.error();
+  if (!Connector::worth_repeating(last_error_)) fail_all(last_error_);
+}
+
+// REQUIRES a closed link.
+void AsyncEngine::fail_all(const Error& error) {
+  gets_.fail_rest(error);
+  writes_.fail_rest(error);
+}
+
+// --------------------------------------------------------------------------- ends before time
+
+template <class ErrorOf>
+void AsyncEngine::end_where(ErrorOf error_of) {
+  for (OperationList* const list : {&waiting_gets_.list(), &waiting_writes_.list()}) {
+    for (AsyncOperation* next = list->first(); next != nullptr;) {
+      AsyncOperation& operation = *next;
+      next = OperationList::next(operation);
+      const std::optional<Error> error = error_of(operation, Stage::kWaits);
+      if (!error) continue;
+      list->remove(operation);
+      end(operation, std::unexpected(*error));
+    }
+  }
+  const auto gives_up = [&](std::uint64_t token, Stage stage) {
+    AsyncOperation& operation = operation_of(token);
+    const std::optional<Error> error = error_of(operation, stage);
+    if (error) end(operation, std::unexpected(*error));
+    return error.has_value();
+  };
+  gets_.give_up([&](std::uint64_t token, bool waits_for_mark) {
+    return gives_up(token, waits_for_mark ? Stage::kWaitsForMark : Stage::kUnderWay);
+  });
+  writes_.give_up([&](std::uint64_t token, bool may_have_happened) {
+    return gives_up(token, may_have_happened ? Stage::kUnderWay : Stage::kWaits);
+  });
+}
+
+void AsyncEngine::end_overdue(Nanos now) {
+  first_deadline_ = kNever;
+  end_where([&](const AsyncOperation& operation, Stage stage) -> std::optional<Error> {
+    if (operation.deadline_ > now) {
+      first_deadline_ = std::min(first_deadline_, operation.deadline_);
+      return std::nullopt;
+    }
+    if (silent_since_ == 0) silent_since_ = now;
+    return overdue(operation, stage);
+  });
+}
+
+Error AsyncEngine::overdue(const AsyncOperation& operation, Stage stage) const {
+  const bool is_write = operation.request.kind != AsyncRequest::Kind::kGet;
+  if (is_write && stage == Stage::kUnderWay) {
+    return {.code = lost_ ? Code::kDisconnected : Code::kTimeout,
+            .write = WriteOutcome::kMayHaveHappened,
+            .text = lost_ ? "the connection was lost before the answer came"
+                          : "the server did not answer in time"};
+  }
+  if (lost_) return last_error_;
+  if (stage == Stage::kWaitsForMark) {
+    return {.code = Code::kTimeout,
+            .text = "the value did not reach the requested durability in time"};
+  }
+  return {.code = Code::kTimeout,
+          .text = is_write ? "the deadline passed before this was sent"
+                           : "the server did not answer in time"};
+}
+
+void AsyncEngine::end_cancelled() {
+  end_where([&](const AsyncOperation& operation, Stage stage) -> std::optional<Error> {
+    if (!operation.cancelled_.load(std::memory_order_relaxed)) return std::nullopt;
+    Error error = kCancelled;
+    const bool is_write = operation.request.kind != AsyncRequest::Kind::kGet;
+    if (is_write && stage == Stage::kUnderWay) error.write = WriteOutcome::kMayHaveHappened;
+    return error;
+  });
+}
+
+void AsyncEngine::look_for_silence(Nanos now) {
+  if (!aside_.is_idle() || now - silent_since_ < kSilence) return;
+  silent_since_ = 0;
+  if (!engine_->session.link.alive()) return;
+  if (gets_.awaits_given_up() || writes_.awaits_given_up()) {
+    engine_->session.link.break_off("it has not answered for 2 s");
+  }
+}
+
+// ------------------------------------------------------------------------------------ sleeping
+
+bool AsyncEngine::arm() {
+  const Turn turn(*this);
+  return turn && arm_in_turn();
+}
+
+bool AsyncEngine::arm_in_turn() {
+  awake();
+  const auto has_news = [this] {
+    return !submissions_.is_empty() || cancels_.load(std::memory_order_seq_cst);
+  };
+  if (has_news() || aside_.has_result()) return false;
+  const Nanos now = clock_.now();
+  const Nanos at = wake_at(now);
+  if (at <= now) return false;
+  Link& link = engine_->session.link;
+  const bool has_queue = aside_.is_idle() && engine_->session.usable();
+  if (has_queue && link.take_room()) return false;
+  if (!descriptor_.begin_sleep(has_queue ? link.queue() : nullptr, at - now)) return false;
+  sleeping_ = true;
+  sleeps_.store(true, std::memory_order_seq_cst);
+  return !has_news();
+}
+
+// When there is something to do, if nothing comes before.
+Nanos AsyncEngine::wake_at(Nanos now) {
+  Nanos at = in_flight() != 0 ? std::min(first_deadline_, now + kLongestSleep) : kNever - 1;
+  if (!aside_.is_idle()) return at;
+  if (!engine_->session.usable()) {
+    const bool connects = !closed_ && !is_at_rest();
+    if (connects && !lost_) return now;
+    return connects ? std::min(at, connect_at_) : at;
+  }
+  if (silent_since_ != 0) at = std::min(at, silent_since_ + kSilence);
+  return std::min({at, gets_.sleep_until(), writes_.sleep_until()});
+}
+
+void AsyncEngine::sleep(const Deadline& deadline) {
+  pollfd event{.fd = descriptor(), .events = POLLIN, .revents = 0};
+  ::poll(&event, 1, deadline.left_ms());
+}
+
+template <class IsOver>
+std::size_t AsyncEngine::poll_until(const Deadline& deadline, IsOver is_over) {
+  const rdma::PollMode mode = engine_->session.link.poll_mode();
+  Nanos spins_until = clock_.now() + kSpin;
+  for (;;) {
+    {
+      const Turn turn(*this);
+      while (turn) {  // kept during a sleep: nobody else takes what this thread waits for
+        const std::size_t ended = poll_in_turn();
+        const Nanos now = clock_.now();
+        if (is_over(ended) || now >= deadline.at()) return ended;
+        if (ended != 0) spins_until = now + kSpin;
+        const bool spins = mode == rdma::PollMode::kBusy ||
+                           (mode == rdma::PollMode::kAdaptive && now < spins_until);
+        if (spins || !arm_in_turn()) continue;
+        sleep(deadline);
+        spins_until = clock_.now() + kSpin;
+      }
+    }
+    if (is_over(0) || deadline.passed()) return 0;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kLookAgain));
+  }
+}
+
+Result<std::size_t> AsyncEngine::wait(std::chrono::milliseconds timeout) {
+  if (is_in_callback()) return std::unexpected(kInCallback);
+  const Deadline deadline =
+      timeout.count() > 0 ? Deadline::after_ms(clock_, timeout.count()) : never_;
+  return poll_until(deadline, [this](std::size_t ended) { return ended != 0 || in_flight() == 0; });
+}
+
+Status AsyncEngine::wait_for(const std::atomic<bool>& ended) {
+  if (ended.load(std::memory_order_acquire)) return {};
+  if (is_in_callback()) return std::unexpected(kInCallback);
+  poll_until(never_, [&](std::size_t) { return ended.load(std::memory_order_acquire); });
+  return {};
+}
+
+Status AsyncEngine::close() {
+  if (is_in_callback()) return std::unexpected(kInCallback);
+  for (;;) {
+    const Turn turn(*this);
+    if (!turn) {
+      std::this_thread::yield();
+      continue;
+    }
+    awake();
+    aside_.wait();
+    doing_ = Doing::kNothing;
+    if (!std::exchange(closed_, true)) {
+      engine_->session.link.close();
+      writes_.on_lost();
+      fail_all({.code = Code::kDisconnected, .text = "the client was closed"});
+    }
+    admit();
+    return {};
+  }
+}
+
+ClientStats AsyncEngine::stats() {
+  const Turn turn(*this);
+  if (turn && aside_.is_idle()) stats_ = engine_->stats();
+  return stats_;
+}
+
+}  // namespace rkv::client

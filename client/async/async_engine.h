@@ -1,0 +1,143 @@
+// Drives the operations of an AsyncClient on one server: GETs and writes in flight together on one
+// connection, in rounds that never block.
+//
+// Any thread submits and cancels. One thread at a time drives: poll(), arm() and close() exclude
+// one another and return at once if another thread drives. What blocks (connecting, READing the map
+// again, asking a primary whether it is one) runs in an Aside. Meanwhile the driver touches no part
+// of the engine, but ends operations whose time is up.
+//
+// Invariants:
+//  ASYNC-1  Each submitted operation ends exactly once, on a driving thread.
+//  ASYNC-2  An operation that has ended is not looked at any more, nor its key, value and caller's
+//      memory. READs that are under way then land in the client's own memory, which is used again
+//      when they have landed or their connection is closed (LINK-1).
+//  ASYNC-3  No operation ends later than the first poll() after its deadline.
+//  ASYNC-4  When arm() has returned true, the descriptor becomes readable when poll() has something
+//      to do: an event of the connection, a submission, a step that has ended, a time that is up.
+//  ASYNC-5  In a group an operation begins on a connection whose server is believed after the
+//      operation was submitted (TRUST-1).
+//
+// Thread safety: submit(), cancel() and what is said above: any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "client/async/aside.h"
+#include "client/async/feeds.h"
+#include "client/async/node_pool.h"
+#include "client/async/poll_descriptor.h"
+#include "client/async/submissions.h"
+#include "client/engine/get_pipeline.h"
+#include "client/engine/write_pipeline.h"
+
+namespace rkv::client {
+
+class AsyncEngine final : public AsyncCore, private AsyncEnds {
+ public:
+  static Result<std::unique_ptr<AsyncEngine>> create(std::unique_ptr<Engine> engine,
+                                                     Aside::Where where);
+  ~AsyncEngine() override;
+  AsyncEngine(const AsyncEngine&) = delete;
+  AsyncEngine& operator=(const AsyncEngine&) = delete;
+
+  void submit(AsyncOperation& operation) override;
+  void cancel(AsyncOperation& operation) override;
+  Status wait_for(const std::atomic<bool>& ended) override;
+  CallbackNode* take_node() override { return nodes_.take(); }
+  // Submitted and not ended.
+  std::size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
+
+  // Does what can be done without blocking. Returns how many operations ended.
+  std::size_t poll();
+  int descriptor() const { return descriptor_.fd(); }
+  // Prepares the descriptor for a sleep. False: poll() first.
+  bool arm();
+  // Polls until an operation has ended, nothing is in flight, or `timeout` has passed, unless it is
+  // 0. Returns how many have ended. kInvalidArgument: this thread is in a callback of this client.
+  Result<std::size_t> wait(std::chrono::milliseconds timeout);
+  // Ends all operations, and those that are submitted later, with an error. kInvalidArgument: as
+  // above.
+  Status close();
+
+  // As of the last poll() that found the engine at rest.
+  ClientStats stats();
+  Engine& engine() { return *engine_; }
+
+ private:
+  AsyncEngine(std::unique_ptr<Engine> engine, PollDescriptor descriptor, Aside::Where where);
+
+  static constexpr Error kNoConnection{
+      .code = Code::kDisconnected, .text = "the connection is lost; waiting before the next try"};
+
+  bool is_in_callback() const {
+    return driver_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
+  std::size_t poll_in_turn();
+  bool arm_in_turn();
+  // Sleeps after arm_in_turn(), at most until the deadline.
+  void sleep(const Deadline& deadline);
+  // Polls until `is_over(ended)` or the deadline. Returns how many have ended.
+  template <class IsOver>
+  std::size_t poll_until(const Deadline& deadline, IsOver is_over);
+  class Turn;  // excludes other drivers while it lives
+
+  enum class Doing : std::uint8_t { kNothing, kConnect, kBelieve, kStep };
+  void wake();
+  void awake();
+  void admit();
+  Status admit(AsyncOperation& operation);
+  void end(AsyncOperation& operation, const Result<Outcome>& result) override;
+  void work();
+  bool round();
+  bool is_at_rest() const { return gets_.over() && writes_.over(); }
+  std::size_t take_events();
+  void reconnect();
+  void run_aside(Doing doing, Aside::Step step);
+  bool take_aside();
+  void on_connect(const Status& connected);
+  void fail_all(const Error& error);
+  // Ends operations for which `error_of(operation, Stage)` returns an error.
+  enum class Stage : std::uint8_t { kWaits, kUnderWay, kWaitsForMark };
+  template <class ErrorOf>
+  void end_where(ErrorOf error_of);
+  void end_overdue(Nanos now);
+  void end_cancelled();
+  Error overdue(const AsyncOperation& operation, Stage stage) const;
+  void look_for_silence(Nanos now);
+  Nanos wake_at(Nanos now);
+
+  NodePool nodes_;  // outlives all operations
+  std::unique_ptr<Engine> engine_;
+  const Clock& clock_;
+  PollDescriptor descriptor_;
+  Submissions submissions_;
+  std::atomic<std::size_t> in_flight_ = 0;
+  std::atomic<bool> cancels_ = false;
+  std::atomic<bool> sleeps_ = false;  // arm() has returned true, and nobody has woken the driver
+  std::atomic<bool> driven_ = false;
+  std::atomic<std::thread::id> driver_{};  // while driven_
+
+  // ---- of the driving thread
+  QueuedGets waiting_gets_;
+  QueuedWrites waiting_writes_;
+  const Deadline never_;  // the pipelines': each operation has its own
+  GetPipeline gets_;
+  WritePipeline writes_;
+  bool closed_ = false;
+  bool lost_ = false;      // the connection is, and the pipelines know it
+  bool sleeping_ = false;  // descriptor_ is
+  Doing doing_ = Doing::kNothing;
+  BlockingStep step_{};
+  Error last_error_ = kNoConnection;  // of the last attempt to connect
+  std::size_t ended_ = 0;
+  Nanos first_deadline_;    // no operation has an earlier one
+  Nanos connect_at_ = 0;    // no attempt to connect before this time
+  Nanos silent_since_ = 0;  // nothing has come since, although something given up is under way
+  ClientStats stats_{};
+  Aside aside_;  // ends first: it uses the others
+};
+
+}  // namespace rkv::client

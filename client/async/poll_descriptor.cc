@@ -1,0 +1,87 @@
+#include "client/async/poll_descriptor.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+namespace rkv::client {
+
+namespace {
+
+std::unexpected<Error> no_descriptor(const char* call) {
+  return std::unexpected(Error{.code = Code::kOutOfMemory,
+                               .sys_errno = errno,
+                               .call = call,
+                               .text = "raise the limit of open files (ulimit -n)"});
+}
+
+Status add(int epoll, int fd) {
+  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return {};
+  return no_descriptor("epoll_ctl");
+}
+
+}  // namespace
+
+Result<PollDescriptor> PollDescriptor::create() {
+  PollDescriptor made;
+  made.epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  if (!made.epoll_) return no_descriptor("epoll_create1");
+  made.wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!made.wake_) return no_descriptor("eventfd");
+  made.timer_ = Fd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!made.timer_) return no_descriptor("timerfd_create");
+  RKV_RETURN_IF_ERROR(add(made.epoll_.get(), made.wake_.get()));
+  RKV_RETURN_IF_ERROR(add(made.epoll_.get(), made.timer_.get()));
+  return made;
+}
+
+void PollDescriptor::wake() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);  // full: it is awake
+}
+
+// A queue that was destroyed has taken its descriptor out of epoll_ by closing it. Its number may
+// be the new queue's: then it is not in epoll_ any more, and added again.
+void PollDescriptor::watch(int queue_fd) {
+  if (watched_ >= 0 && watched_ != queue_fd)
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
+  epoll_event event{.events = EPOLLIN, .data = {.fd = queue_fd}};
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, queue_fd, &event);  // EEXIST: it is there
+  watched_ = queue_fd;
+}
+
+void PollDescriptor::set_timer(Nanos wait) {
+  wait = std::max<Nanos>(wait, 1);  // 0 would mean never
+  const itimerspec at{
+      .it_interval = {},
+      .it_value = {.tv_sec = wait / kNanosPerSecond, .tv_nsec = wait % kNanosPerSecond}};
+  timerfd_settime(timer_.get(), 0, &at, nullptr);
+}
+
+bool PollDescriptor::begin_sleep(rdma::Queue* queue, Nanos wait) {
+  if (queue != nullptr) {
+    const auto fd = queue->begin_sleep();
+    if (!fd) return false;
+    watch(*fd);
+  }
+  sleeps_ = queue;
+  set_timer(wait);
+  return true;
+}
+
+// Reads the event and the timer, so that they do not wake the next sleep at once. Which of them
+// woke this one does not matter.
+void PollDescriptor::end_sleep() {
+  if (rdma::Queue* const queue = std::exchange(sleeps_, nullptr)) queue->end_sleep();
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto woken = read(wake_.get(), &count, sizeof count);
+  [[maybe_unused]] const auto timed = read(timer_.get(), &count, sizeof count);
+}
+
+}  // namespace rkv::client

@@ -1,0 +1,167 @@
+// Many GETs in flight on one connection: posted in batches with one doorbell, each a GetOp on its
+// own lane.
+//
+// Some GETs wait for a step that blocks: the map READ again, or a look at the marks or at the group
+// line. wanted_step() says which. A blocking call performs it at once; the asynchronous client on a
+// thread of its own. One step serves all GETs that wait for it.
+//
+// Thread safety: as the engine.
+#pragma once
+
+#include <array>
+#include <utility>
+
+#include "client/engine/pipeline.h"
+
+namespace rkv::client {
+
+// What gives GETs to a pipeline, and takes their results.
+class GetFeed {
+ public:
+  virtual ~GetFeed() = default;
+  virtual bool empty() const = 0;
+  // Takes the next GETs, at most as many as `out` holds. Returns how many. Each key stays valid
+  // until done() or give_up().
+  virtual std::size_t take(std::span<GetItem> out) = 0;
+  // `result` is valid during the call. It must not use the engine.
+  virtual void done(std::uint64_t token, const Result<ValueView>& result) = 0;
+};
+
+// The GETs of a span of keys, for a visitor. The token is the key's index.
+class KeysFeed final : public GetFeed {
+ public:
+  KeysFeed(std::span<const std::string_view> keys, Durability at_least, GetVisitor visit,
+           void* target)
+      : keys_(keys), at_least_(at_least), visit_(visit), target_(target) {}
+  bool empty() const override { return next_ == keys_.size(); }
+  std::size_t take(std::span<GetItem> out) override;
+  void done(std::uint64_t token, const Result<ValueView>& result) override {
+    visit_(target_, token, result);
+  }
+
+ private:
+  std::span<const std::string_view> keys_;
+  Durability at_least_;
+  GetVisitor visit_;
+  void* target_;
+  std::size_t next_ = 0;
+};
+
+// A step that blocks.
+struct BlockingStep {
+  enum class Kind : std::uint8_t { kNone, kExtents, kDirectory, kMarks, kReplicated };
+  Kind kind = Kind::kNone;
+  Version version{};       // kReplicated
+  std::size_t lane = 0;    // kReplicated: whose version it is
+  Nanos patience_end = 0;  // kReplicated: the wait ends then, with kBusy
+};
+
+class GetPipeline final : public Pipeline {
+ public:
+  // kCall: ends when the feed is empty, and new GETs start before those that wait. kStream: the
+  // feed may get more at any time, and steps are left to the caller.
+  enum class Kind : std::uint8_t { kCall, kStream };
+  GetPipeline(Engine& engine, GetFeed& feed, const Deadline& deadline, Kind kind = Kind::kCall)
+      : Pipeline(engine, deadline), feed_(&feed), is_stream_(kind == Kind::kStream) {}
+  // Runs the whole of a call, alone on its thread.
+  void run();
+
+  void begin() override;
+  bool over() const override {
+    return at(Need::kNothing) == lanes().size() && next_left_ == left_count_ && feed_->empty();
+  }
+  bool advance() override;
+  Nanos sleep_until() const override;
+  void lost() override { engine_.session.link.close(); }  // LINK-1
+  void mended() override;
+  void fail_rest(const Error& error) override;
+  void time_out() override;
+
+  // ---- for a driver that also has another pipeline.
+
+  // Starts GETs and posts what is to be posted. Returns true if anything happened.
+  bool start();
+  void on_event(const Event& event);
+  // The step that GETs wait for and that is due. perform() needs the engine for itself, but no
+  // pipeline. on_step() REQUIRES a connection that is alive.
+  BlockingStep wanted_step() const;
+  static Status perform(Engine& engine, const BlockingStep& step, const Deadline& deadline);
+  void on_step(const BlockingStep& step, const Status& status);
+
+  // Calls `gives_up(token, waits_for_mark)` for each GET that was taken from the feed and not given
+  // up. If it returns true, the GET's result is not awaited any more, and its key not read again.
+  // Memory of the GET is free when its READs have landed. The engine is not used.
+  template <class GivesUp>
+  void give_up(GivesUp gives_up) {
+    for (GetLane& lane : lanes()) {
+      if (lane.at == Need::kNothing || lane.token == kGivenUp) continue;
+      if (!gives_up(lane.token, lane.at == Need::kMark)) continue;
+      lane.token = kGivenUp;
+      has_given_up_ = true;
+    }
+    for (std::size_t i = next_left_; i < left_count_; ++i) {
+      GetItem& item = taken_[left_[i]];
+      if (item.token != kGivenUp && gives_up(item.token, false)) item.token = kGivenUp;
+    }
+  }
+  // Whether READs or a request of a GET that was given up are under way.
+  bool awaits_given_up() const;
+
+ private:
+  using Need = GetOp::Need;
+  // Tag of the request that is sent for its marks. GET requests use the numbers of their lanes.
+  static constexpr std::uint64_t kMarksTag = 1U << 20;
+
+  std::vector<GetLane>& lanes() const { return engine_.get_buffers.lanes; }
+  std::size_t at(Need need) const { return lanes_at_[std::to_underlying(need)]; }
+  bool may_start() const {
+    return (next_left_ < left_count_ || !feed_->empty()) && at(Need::kMap) == 0 &&
+           at(Need::kNothing) != 0;
+  }
+  // Returns true if lanes wait for what no event brings.
+  bool serves() const {
+    return at(Need::kNothing) + at(Need::kReads) + at(Need::kReply) != lanes().size();
+  }
+  // Whether a look that serves all lanes is due: a call starts all that it can before.
+  bool may_look() const { return is_stream_ || (under_way_ == 0 && !may_start()); }
+  void try_get_sync();
+  void start_lanes();
+  void start_lane(const GetItem& item);
+  void follow(GetLane& lane);
+  // Calls `step(op)` for each lane that needs this.
+  template <class Step>
+  void for_each_at(Need need, Step step);
+  void queue_reads(GetLane& lane);
+  void serve_waiting();
+  void perform_step();
+  void on_map(const BlockingStep& step, const Status& refreshed);
+  void on_replicated(const BlockingStep& step, const Status& replicated);
+  void on_look(const Status& looked);
+  void drop_given_up();
+  void give_value_buffer(GetLane& lane);
+  void check_marks(bool seen);
+  void ask_for_marks();
+  void ask_server(GetLane& lane, std::size_t replies_kept);
+  bool post();
+  std::size_t poll();
+  void on_reply(Reply reply, std::uint64_t tag);
+  void finish(GetLane& lane);
+
+  GetFeed* feed_;
+  const bool is_stream_;
+  bool has_given_up_ = false;  // a lane has been, and may be free to end
+  // What was taken from the feed last, for try_get_sync(), and the places of those that need a
+  // lane.
+  std::array<GetItem, Getter::kBatchKeys> taken_;
+  std::array<std::size_t, Getter::kBatchKeys> left_;
+  std::size_t left_count_ = 0;
+  std::size_t next_left_ = 0;
+  std::array<std::size_t, GetOp::kNeeds> lanes_at_{};  // number of lanes by what they need
+  std::size_t under_way_ = 0;    // READs and requests queued or posted, not completed
+  Nanos ask_at_ = 0;             // the server was busy: no request before this time
+  Nanos look_at_ = 0;            // the marks were behind: no look before this time
+  Nanos replicated_at_ = 0;      // likewise, of the group line
+  bool asks_for_marks_ = false;  // request the marks when the link is quiet, instead of a look
+};
+
+}  // namespace rkv::client

@@ -1,0 +1,64 @@
+// Operations of one kind on one engine, many in flight, in rounds. A feed gives them and takes
+// their results. A blocking call has one pipeline, or several on servers of their own (FanOut). The
+// asynchronous client has one of each kind on the same engine.
+//
+// Invariants:
+//  FLOW-1  advance() never waits for requests or READs of the operations themselves. Blocking work
+//      of the engine (reading its server's map again) ends by half of the time that is left. So a
+//      dead server leaves the other half to the other servers.
+//  FLOW-2  Each operation that was taken from the feed ends there exactly once, whatever happens.
+//
+// Thread safety: as the engine.
+#pragma once
+
+#include "client/engine/engine.h"
+
+namespace rkv::client {
+
+// Instead of the token of an operation whose result nobody awaits any more.
+inline constexpr std::uint64_t kGivenUp = ~std::uint64_t{0};
+
+class Pipeline {
+ public:
+  Pipeline(Engine& engine, const Deadline& deadline) : engine_(engine), deadline_(deadline) {}
+  virtual ~Pipeline() = default;
+
+  Engine& engine() const { return engine_; }
+  // Prepares the pipeline, before the first round.
+  virtual void begin() = 0;
+  // Nothing is in flight, and the feed is empty.
+  virtual bool over() const = 0;
+  // One round: starts operations, posts them with one doorbell, and handles the events that have
+  // arrived. Returns true if anything happened. REQUIRES a usable engine.
+  virtual bool advance() = 0;
+  // Latest time to sleep until, if no event comes earlier; 0 = there is work to do at once.
+  // REQUIRES that advance() has just returned false.
+  virtual Nanos sleep_until() const = 0;
+  // The connection was lost: closes the link, and ends operations whose outcome is unknown.
+  virtual void lost() = 0;
+  // The connection has been restored: restarts the operations in flight that may be repeated.
+  virtual void mended() = 0;
+  // The connection cannot be restored: ends the remaining operations with this error.
+  virtual void fail_rest(const Error& error) = 0;
+  // The deadline has passed: ends every remaining operation with a result.
+  virtual void time_out() = 0;
+
+  // This pipeline is one of several on its thread.
+  void share_thread() { shares_thread_ = true; }
+
+ protected:
+  // Deadline for blocking work within a round (FLOW-1).
+  Deadline blocking_deadline() const {
+    if (!shares_thread_) return deadline_;
+    const Nanos now = engine_.session.clock.now();
+    return {engine_.session.clock, now + (deadline_.at() - now) / 2};
+  }
+
+  Engine& engine_;
+  const Deadline& deadline_;
+
+ private:
+  bool shares_thread_ = false;
+};
+
+}  // namespace rkv::client

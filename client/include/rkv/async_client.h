@@ -1,0 +1,324 @@
+// rkv::AsyncClient: many operations in flight over one connection, from one thread or several, on
+// the event loop of the program.
+//
+//   auto client = rkv::AsyncClient::connect({.server = "10.0.0.1:7471"});
+//
+//   client->get("name").then([](const rkv::Result<rkv::ValueView>& got) { ... });  // a callback
+//   rkv::Result<rkv::Value> got = co_await client->get("name");                    // a coroutine
+//   auto pending = client->get("name").start();                                    // a handle
+//   ... pending.wait();
+//
+//   for (;;) {                                       // the event loop:
+//     client->poll();                                // ends operations, calls callbacks
+//     if (client->arm()) wait_for(client->descriptor());  // readable: poll() again
+//   }
+//
+// Nothing is submitted before then(), co_await or start(), and nothing is done before a poll().
+// Operations that are in flight together have no order, those on one key included. Writes that wait
+// together travel in packs of up to 32, and all READs of a poll() are posted with one doorbell.
+// AsyncClient takes the options of Client; reads_in_flight and requests_in_flight bound what is
+// under way, and the others wait in the client, as many as there are.
+//
+// Memory: key and value must stay valid and unchanged until the operation has ended: a coroutine's
+// own variables do. After the first operations nothing is allocated for one, apart from a Value's
+// bytes and callbacks that are larger than three pointers.
+// Threads: any thread may submit and cancel. poll(), arm() and close() exclude one another; one
+// that comes while another thread is in them returns at once. Callbacks and coroutines run in
+// poll(), on its thread. They may submit, but not wait() for or close the client they run in:
+// kInvalidArgument. A callback must not throw: the program would end. Blocking: connect() and
+// wait() only. What would block besides (a new connection, the server's map READ again) is done by
+// a thread of the client, which is started when it is first needed. Fork: as Client.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "rkv/async_operation.h"
+#include "rkv/client_stats.h"
+#include "rkv/export.h"
+#include "rkv/operations.h"
+#include "rkv/options.h"
+#include "rkv/result.h"
+#include "rkv/values.h"
+
+namespace rkv {
+
+class Clock;
+namespace rdma {
+class Transport;
+}  // namespace rdma
+
+namespace client {
+
+// Cancels an operation when its stop token asks for it.
+class StopOperation {
+ public:
+  void watch(AsyncCore& core, AsyncOperation& operation, std::stop_token stop) {
+    if (stop.stop_possible()) callback_.emplace(std::move(stop), Cancel{&core, &operation});
+  }
+  // After this the token does nothing any more. Waits for a cancel() that is being called.
+  void forget() { callback_.reset(); }
+
+ private:
+  struct Cancel {
+    AsyncCore* core;
+    AsyncOperation* operation;
+    void operator()() const noexcept { core->cancel(*operation); }
+  };
+  std::optional<std::stop_callback<Cancel>> callback_;
+};
+
+// An operation with a callback of any type. Nodes are kept by the engine for later operations.
+struct CallbackNode : AsyncOperation {
+  std::move_only_function<void(const AsyncRequest&, const Result<Outcome>&)> callback;
+  StopOperation stop;
+  NodePool* pool = nullptr;  // that the node goes back to
+  CallbackNode* next_free = nullptr;
+};
+
+// The results of the operations, as Client returns them.
+template <class T>
+using Convert = Result<T> (*)(const AsyncRequest& request, const Result<Outcome>& result);
+
+}  // namespace client
+
+// Wait for an operation that was started. One thread at a time. Destroying it before the operation
+// has ended waits for the end: cancel the operation, or its time-out passes.
+template <class T>
+class [[nodiscard]] Pending {
+ public:
+  Pending(Pending&&) noexcept = default;
+  Pending& operator=(Pending&&) noexcept = delete;
+  ~Pending() {
+    if (state_ != nullptr) (void)state_->core->wait_for(state_->ended);
+  }
+  // Whether the operation has ended: then wait() returns at once. Does not poll.
+  bool ready() const { return state_->ended.load(std::memory_order_acquire); }
+  // Polls until the operation has ended. kInvalidArgument: a callback of the client waits.
+  // REQUIRES: called once.
+  Result<T> wait() {
+    RKV_RETURN_IF_ERROR(state_->core->wait_for(state_->ended));
+    return std::move(*state_->result);
+  }
+
+ private:
+  template <class>
+  friend class Call;
+  struct State : AsyncOperation {
+    AsyncCore* core = nullptr;
+    client::Convert<T> convert = nullptr;
+    client::StopOperation stop;
+    std::atomic<bool> ended = false;
+    std::optional<Result<T>> result;
+  };
+  explicit Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
+  std::unique_ptr<State> state_;
+};
+
+// An operation that has not been submitted. Each is submitted at most once.
+template <class T>
+class [[nodiscard]] Call {
+ public:
+  // Calls `done` with the result when the operation has ended: with a Result<T>, or, of a get, with
+  // a const Result<ValueView>&, whose bytes are valid during the call and are not copied.
+  template <class Done>
+  void then(Done done) && {
+    client::CallbackNode* const node = core_->take_node();
+    node->request = request_;
+    node->callback = [done = std::move(done), convert = convert_](
+                         const AsyncRequest& request, const Result<Outcome>& result) mutable {
+      if constexpr (std::same_as<T, Value> && std::invocable<Done&, const Result<ValueView>&>) {
+        done(view_of(result));
+      } else {
+        done(convert(request, result));
+      }
+    };
+    submit(*node, node->stop);
+  }
+
+  // Submits the operation and returns a handle to wait for. Allocates.
+  Pending<T> start() && {
+    auto state = std::make_unique<typename Pending<T>::State>();
+    state->core = core_;
+    state->convert = convert_;
+    state->request = request_;
+    state->done = [](AsyncOperation& self, const Result<Outcome>& result) {
+      auto& own = static_cast<typename Pending<T>::State&>(self);
+      own.stop.forget();
+      own.result = own.convert(own.request, result);
+      own.ended.store(true, std::memory_order_release);
+    };
+    submit(*state, state->stop);
+    return Pending<T>(std::move(state));
+  }
+
+  // The operation ends with kCancelled at the poll() after the token was asked to stop. A write
+  // that was sent may have happened; Error::write says so.
+  Call until(std::stop_token stop) && {
+    stop_ = std::move(stop);
+    return std::move(*this);
+  }
+
+  class [[nodiscard]] Awaiter : AsyncOperation {
+   public:
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> handle) {
+      handle_ = handle;
+      request = call_.request_;
+      done = [](AsyncOperation& self, const Result<Outcome>& result) {
+        auto& own = static_cast<Awaiter&>(self);
+        own.stop_.forget();
+        own.result_ = own.call_.convert_(own.request, result);
+        own.handle_.resume();
+      };
+      call_.submit(*this, stop_);
+    }
+    Result<T> await_resume() { return std::move(*result_); }
+
+   private:
+    friend class Call;
+    explicit Awaiter(Call&& call) : call_(std::move(call)) {}
+    Call call_;
+    std::coroutine_handle<> handle_;
+    client::StopOperation stop_;
+    std::optional<Result<T>> result_;
+  };
+  Awaiter operator co_await() && { return Awaiter(std::move(*this)); }
+
+ private:
+  friend class AsyncClient;
+  Call(AsyncCore& core, const AsyncRequest& request, client::Convert<T> convert)
+      : core_(&core), request_(request), convert_(convert) {}
+  static Result<ValueView> view_of(const Result<Outcome>& result) {
+    if (!result) return std::unexpected(result.error());
+    return result->value;
+  }
+  void submit(AsyncOperation& operation, client::StopOperation& stop) {
+    stop.watch(*core_, operation, std::move(stop_));
+    core_->submit(operation);
+  }
+
+  AsyncCore* core_;
+  AsyncRequest request_;
+  client::Convert<T> convert_;
+  std::stop_token stop_;
+};
+
+class RKV_EXPORT AsyncClient {
+ public:
+  // As Client::connect(): blocks until there is a connection, or the options' timeout.
+  static Result<AsyncClient> connect(const ClientOptions& options, std::string* refusal = nullptr);
+  // Over a given transport; `clock` null: the system's.
+  static Result<AsyncClient> connect(const ClientOptions& options,
+                                     std::shared_ptr<rdma::Transport> transport, const Clock* clock,
+                                     std::string* refusal = nullptr);
+  AsyncClient(AsyncClient&&) noexcept;
+  AsyncClient& operator=(AsyncClient&&) noexcept;
+  ~AsyncClient();  // as close(). REQUIRES that no callback of the client runs.
+
+  // ---- operations. Their rules, costs and errors are those of operations.h.
+
+  Call<Value> get(std::string_view key, const GetOptions& options = {}) {
+    return {core(), {.kind = Kind::kGet, .key = key, .get = options}, to_value};
+  }
+  // Copies the value to `out`, which must stay valid until the operation has ended. kTooLarge: it
+  // does not fit; nothing is copied.
+  Call<ValueSize> get_into(std::string_view key, std::span<std::byte> out,
+                           const GetOptions& options = {}) {
+    return {core(), {.kind = Kind::kGet, .key = key, .get = options, .into = out}, to_size};
+  }
+  Call<Counter> get_counter(std::string_view key, const GetOptions& options = {}) {
+    return {core(), {.kind = Kind::kGet, .key = key, .get = options}, to_number};
+  }
+  // The version of the write.
+  Call<std::uint64_t> put(std::string_view key, std::string_view value,
+                          const WriteOptions& options = {}) {
+    return put_with(key, value, as_put(options));
+  }
+  Call<std::uint64_t> put_with(std::string_view key, std::string_view value,
+                               const PutOptions& options) {
+    return {core(), {.kind = Kind::kPut, .key = key, .value = value, .put = options}, to_version};
+  }
+  Call<std::uint64_t> remove(std::string_view key, const WriteOptions& options = {}) {
+    return {core(), {.kind = Kind::kRemove, .key = key, .put = as_put(options)}, to_version};
+  }
+  Call<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
+                                        const WriteOptions& options = {}) {
+    PutOptions put = as_put(options);
+    put.if_version = version;
+    return {core(), {.kind = Kind::kRemove, .key = key, .put = put}, to_version};
+  }
+  // -2^63 as the negative of a summand: kOutOfRange from decr() of Client; here add the sum itself.
+  Call<Counter> incr(std::string_view key, std::int64_t by = 1, const WriteOptions& options = {}) {
+    return {core(),
+            {.kind = Kind::kAdd, .key = key, .operand = by, .put = as_put(options)},
+            to_counter};
+  }
+  Call<CounterSwap> counter_cas(std::string_view key, std::int64_t expected, std::int64_t desired,
+                                const WriteOptions& options = {}) {
+    return {core(),
+            {.kind = Kind::kSwap,
+             .key = key,
+             .operand = expected,
+             .desired = desired,
+             .put = as_put(options)},
+            to_swap};
+  }
+
+  // ---- the event loop
+
+  // Does what can be done without blocking, and calls the callbacks of what has ended. Returns how
+  // many operations have ended.
+  std::size_t poll();
+  // Prepares the descriptor for a wait. Returns false if there is something to do at once: poll()
+  // first. A program that polls in a loop without waiting does not need it.
+  bool arm();
+  // For poll(2), epoll or any event loop: readable after arm() when poll() has something to do. The
+  // same during the client's life. Do not read it.
+  int descriptor() const;
+  // Polls until an operation has ended or nothing is in flight, and sleeps as
+  // ClientOptions::polling says. Returns how many operations have ended; 0 after `timeout`, if it
+  // is not 0.
+  Result<std::size_t> wait(Timeout timeout = {});
+  // Operations that were submitted and have not ended.
+  std::size_t in_flight() const;
+  // Ends all operations in flight: kDisconnected; writes that were sent may have happened.
+  // Operations that are submitted later end with kInvalidArgument at the next poll().
+  Status close();
+
+  ClientStats stats() const;  // of some moment since the last poll() but one
+  // The transport, and the reason when connect() chose it: one line for people.
+  const std::string& describe() const;
+
+ private:
+  using Kind = AsyncRequest::Kind;
+  AsyncCore& core();
+  explicit AsyncClient(std::unique_ptr<client::AsyncEngine> engine);
+  static PutOptions as_put(const WriteOptions& options) {
+    return {.timeout = options.timeout, .durability = options.durability};
+  }
+  static Result<Value> to_value(const AsyncRequest& request, const Result<Outcome>& result);
+  static Result<ValueSize> to_size(const AsyncRequest& request, const Result<Outcome>& result);
+  static Result<Counter> to_number(const AsyncRequest& request, const Result<Outcome>& result);
+  static Result<std::uint64_t> to_version(const AsyncRequest& request,
+                                          const Result<Outcome>& result);
+  static Result<Counter> to_counter(const AsyncRequest& request, const Result<Outcome>& result);
+  static Result<CounterSwap> to_swap(const AsyncRequest& request, const Result<Outcome>& result);
+
+  std::unique_ptr<client::AsyncEngine> engine_;
+};
+
+}  // namespace rkv

@@ -1,0 +1,97 @@
+// What an AsyncClient is asked to do, and how that ended. Programs use async_client.h; this is the
+// layer below it, without allocation and without types of C++ that a binding would have to wrap.
+//
+// Thread safety: values.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "rkv/export.h"
+#include "rkv/operations.h"
+#include "rkv/result.h"
+#include "rkv/values.h"
+
+namespace rkv {
+
+// How an operation ended that did not fail.
+struct Outcome {
+  ValueView value;            // of a get; valid while `done` runs
+  std::uint64_t version = 0;  // of the value, or of the write
+  Durability durability = Durability::kMemory;
+  std::int64_t number = 0;  // of a counter after kAdd or kSwap
+  bool swapped = false;     // kSwap: the number was as expected
+};
+
+// Key and value stay valid and unchanged until the operation has ended.
+struct AsyncRequest {
+  enum class Kind : unsigned char { kGet, kPut, kRemove, kAdd, kSwap };
+  Kind kind = Kind::kGet;
+  std::string_view key{};
+  std::string_view value{};     // kPut
+  std::int64_t operand = 0;     // kAdd: the summand. kSwap: the number that is expected
+  std::int64_t desired = 0;     // kSwap
+  GetOptions get{};             // kGet
+  PutOptions put{};             // the others, as far as it applies to them
+  std::span<std::byte> into{};  // for the caller of get_into()
+  std::chrono::milliseconds timeout() const {
+    return kind == Kind::kGet ? get.timeout : put.timeout;
+  }
+};
+
+namespace client {
+class AsyncEngine;
+class NodePool;
+class OperationList;
+class QueuedGets;
+class QueuedWrites;
+class Submissions;
+struct CallbackNode;
+}  // namespace client
+
+// An operation from its submission to its end. The memory is the submitter's until submit() and
+// after `done` was called, and the engine's in between.
+struct AsyncOperation {
+  using Done = void (*)(AsyncOperation& self, const Result<Outcome>& result);
+
+  AsyncRequest request{};
+  // Called once, on the thread that drives the client, without locks. It may submit operations, and
+  // may free this one. It must not throw.
+  Done done = nullptr;
+
+ private:
+  friend class client::AsyncEngine;
+  friend class client::NodePool;
+  friend class client::OperationList;
+  friend class client::QueuedGets;
+  friend class client::QueuedWrites;
+  friend class client::Submissions;
+
+  AsyncOperation* next_ = nullptr;
+  AsyncOperation* previous_ = nullptr;
+  std::int64_t deadline_ = 0;
+  std::array<std::byte, 16> numbers_{};  // as the request carries them
+  std::atomic<bool> cancelled_ = false;
+};
+
+// What operations need of their client. Any thread.
+class RKV_EXPORT AsyncCore {
+ public:
+  virtual ~AsyncCore() = default;
+  // `operation` stays where it is until its `done` was called.
+  virtual void submit(AsyncOperation& operation) = 0;
+  // Ends the operation with kCancelled at the next poll(), unless it has ended before. REQUIRES
+  // that its `done` has not returned.
+  virtual void cancel(AsyncOperation& operation) = 0;
+  // Polls, or waits while other threads do, until `ended` is true, which the operation's `done`
+  // sets. kInvalidArgument: this thread is in a callback of the client.
+  virtual Status wait_for(const std::atomic<bool>& ended) = 0;
+  // A node whose `done` calls its callback and then gives the node back.
+  virtual client::CallbackNode* take_node() = 0;
+};
+
+}  // namespace rkv

@@ -1,0 +1,218 @@
+// The asynchronous client over the fake transport: what it allocates, and what it does with memory
+// of operations that end before their READs.
+#include "rkv/async_client.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <coroutine>
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/client/client_fixture.h"
+#include "tests/client/count_allocations.h"
+
+namespace rkv {
+namespace {
+
+using namespace std::chrono_literals;
+
+class AsyncClientTest : public ClientTest {
+ protected:
+  AsyncClient& async() {
+    if (!async_) {
+      options_.timeout = 1000ms;
+      auto made = AsyncClient::connect(options_, std::make_shared<AnsweringTransport>(server_),
+                                       &server_.clock, &refusal_);
+      RKV_CHECK(made, "the fake server accepts");
+      async_ = std::make_unique<AsyncClient>(std::move(*made));
+    }
+    return *async_;
+  }
+  ~AsyncClientTest() override { async_.reset(); }
+  void run() {
+    const auto end =
+        std::chrono::steady_clock::now() + 20s;  // a thread of the client may be at work
+    while (async().in_flight() != 0) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "operations do not end";
+      async().poll();
+    }
+  }
+
+  std::unique_ptr<AsyncClient> async_;
+};
+
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+};
+
+Detached read_often(AsyncClient& client, std::string_view key, int times, int& found) {
+  std::array<std::byte, 16> room;
+  for (int i = 0; i < times; ++i)
+    found += co_await client.get_into(key, room) ? 1 : 0;
+}
+
+TEST_F(AsyncClientTest, ReadsWithoutAllocatingOnceItHasReadAsMuch) {
+  constexpr int kCount = 100;
+  std::vector<std::string> keys;
+  for (int i = 0; i < kCount; ++i) {
+    keys.push_back("key " + std::to_string(i));
+    store(keys.back(), "value");
+  }
+  int found = 0;
+  const auto all = [&] {
+    for (const std::string& key : keys)
+      async().get(key).then([&found](const Result<ValueView>& got) { found += got ? 1 : 0; });
+    run();
+  };
+  all();
+  const std::size_t before = testing::allocation_count();
+  all();
+  EXPECT_EQ(testing::allocation_count(), before);
+  EXPECT_EQ(found, 2 * kCount);
+
+  // Of a coroutine its frame alone.
+  found = 0;
+  read_often(async(), keys.front(), kCount, found);
+  const std::size_t begun = testing::allocation_count();
+  run();
+  EXPECT_EQ(testing::allocation_count(), begun);
+  EXPECT_EQ(found, kCount);
+}
+
+// The key of an operation that has ended may be gone, and so may the operation.
+TEST_F(AsyncClientTest, AGetThatIsOverdueIsForgottenAndItsMemoryUsedAgainWhenItsReadsHaveLanded) {
+  options_.reads_in_flight = 2;
+  store("key", "value");
+  for (const bool cached : {false, true}) {
+    if (cached) {
+      async().get("key").then([](const Result<ValueView>& got) { EXPECT_TRUE(got); });
+      run();
+    }
+    server_.read_latency = 50 * kNanosPerMs;
+    std::vector<Error> errors;
+    for (int i = 0; i < 5; ++i) {
+      const auto key = std::make_unique<std::string>("key");
+      async().get(*key, {.timeout = 10ms}).then([&](const Result<ValueView>& got) {
+        ASSERT_FALSE(got);
+        errors.push_back(got.error());
+      });
+      async().poll();
+      server_.clock.advance(11 * kNanosPerMs);
+      async().poll();
+    }
+    ASSERT_EQ(errors.size(), 5U);
+    for (const Error& error : errors)
+      EXPECT_EQ(error.code, Code::kTimeout);
+    EXPECT_EQ(async().in_flight(), 0U);
+    server_.clock.advance(100 * kNanosPerMs);
+    server_.read_latency = 0;
+    std::string value;
+    async().get("key").then([&](const Result<ValueView>& got) {
+      ASSERT_TRUE(got) << to_string(got.error());
+      value = got->value;
+    });
+    run();
+    EXPECT_EQ(value, "value");
+    EXPECT_EQ(server_.connects, 1) << "the connection was lost for one operation's time";
+  }
+}
+
+// A peer over which nothing comes any more is left, so that other operations find a server.
+TEST_F(AsyncClientTest, AConnectionThatStaysSilentIsLeft) {
+  store("key", "value");
+  server_.answer = [](const Request&) -> std::optional<Response> { return std::nullopt; };
+  int ended = 0;
+  async().put("key", "new", {.timeout = 100ms}).then([&](const Result<std::uint64_t>& put) {
+    ASSERT_FALSE(put);
+    EXPECT_EQ(put.error().code, Code::kTimeout);
+    EXPECT_EQ(put.error().write, WriteOutcome::kMayHaveHappened);
+    ++ended;
+  });
+  async().poll();
+  server_.clock.advance(101 * kNanosPerMs);
+  async().poll();
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(server_.connects, 1);
+  server_.clock.advance(3 * kNanosPerSecond);
+  async().poll();
+  async().poll();
+  server_.clock.advance(options_.first_backoff.count() * kNanosPerMs);
+  server_.answer = [](const Request&) { return Response{.version = Version::of(1, 7)}; };
+  async().put("key", "new").then([&](const Result<std::uint64_t>& put) {
+    ASSERT_TRUE(put) << to_string(put.error());
+    ++ended;
+  });
+  run();
+  EXPECT_EQ(ended, 2);
+  EXPECT_EQ(server_.connects, 2);
+}
+
+// A write whose answer was lost is asked about over the next connection, and each counted once.
+TEST_F(AsyncClientTest, EachWriteIsCarriedOutOnceAcrossLostConnections) {
+  for (const std::uint16_t packed : {std::uint16_t{0}, std::uint16_t{kMaxPacked}}) {
+    server_.max_packed = packed;
+    server_.remembers = true;
+    server_.dies_after = true;
+    std::map<std::string, int> sums;
+    std::uint64_t sequence = 0;
+    server_.answer = [&](const Request& request) -> std::optional<Response> {
+      static std::array<std::byte, kCounterBytes> number;
+      store_le(number.data(), std::int64_t{++sums[std::string(as_text(request.key))]});
+      return Response{.version = Version::of(1, ++sequence), .value = number};
+    };
+    constexpr int kCount = 60;
+    std::vector<std::string> keys;
+    for (int i = 0; i < kCount; ++i)
+      keys.push_back("counter" + std::to_string(i));
+    int done = 0;
+    for (const std::string& key : keys) {
+      async().incr(key).then([&](const Result<Counter>& counter) {
+        ASSERT_TRUE(counter) << to_string(counter.error());
+        EXPECT_EQ(counter->number, 1);
+        ++done;
+      });
+    }
+    server_.die_at_send = 2;
+    const int connects = server_.connects;
+    run();
+    EXPECT_EQ(done, kCount);
+    EXPECT_GT(server_.connects, connects);
+    for (const std::string& key : keys)
+      EXPECT_EQ(sums[key], 1) << key;
+    EXPECT_GT(async().stats().outcomes_recovered, 0U);
+  }
+}
+
+// ASYNC-5
+TEST_F(AsyncClientTest, AServerOfAGroupIsBelievedAfterTheOperationWasSubmitted) {
+  server_.in_group = true;
+  store("key", "value");
+  int ended = 0;
+  const auto get = [&] {
+    async().get("key").then([&](const Result<ValueView>& got) {
+      EXPECT_TRUE(got) << to_string(got.error());
+      ++ended;
+    });
+    run();
+  };
+  get();
+  const int reads = server_.group_reads;
+  server_.clock.advance(kNanosPerSecond);  // longer than it is believed
+  get();
+  EXPECT_GT(server_.group_reads, reads);
+  EXPECT_EQ(ended, 2);
+}
+
+}  // namespace
+}  // namespace rkv
