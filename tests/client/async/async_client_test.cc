@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <coroutine>
 #include <exception>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/client/client_fixture.h"
@@ -192,6 +195,98 @@ TEST_F(AsyncClientTest, EachWriteIsCarriedOutOnceAcrossLostConnections) {
       EXPECT_EQ(sums[key], 1) << key;
     EXPECT_GT(async().stats().outcomes_recovered, 0U);
   }
+}
+
+// ASYNC-1, with all that may happen at once: threads that submit and cancel, threads that drive,
+// connections that end, deadlines that pass. The fake server is used by one thread at a time, as
+// the engine is.
+TEST_F(AsyncClientTest, EachOperationEndsOnceUnderManyThreads) {
+  constexpr int kThreads = 3;
+  constexpr int kEach = 400;
+  const SteadyClock clock;
+  options_.first_backoff = 1ms;
+  server_.max_packed = kMaxPacked;
+  server_.remembers = true;
+  server_.dies_after = true;
+  store("key", "value");
+  std::uint64_t writes = 0;
+  server_.answer = [&](const Request&) -> std::optional<Response> {
+    if (++writes % 150 == 0) server_.die_at_send = 2;
+    return Response{.version = Version::of(1, writes)};
+  };
+  auto made = AsyncClient::connect(options_, std::make_shared<AnsweringTransport>(server_), &clock);
+  ASSERT_TRUE(made) << to_string(made.error());
+  AsyncClient client = std::move(*made);
+
+  struct Ends {
+    std::atomic<int> done = 0;
+    std::atomic<int> cancelled = 0;
+    std::atomic<int> late = 0;
+    std::atomic<int> other = 0;
+    std::vector<std::atomic<int>> of_each = std::vector<std::atomic<int>>(kThreads * kEach);
+    // An operation whose time is short may be late because a connection is being made.
+    void note(std::size_t index, bool is_short, const Error* error) {
+      ++of_each[index];
+      if (error == nullptr) {
+        ++done;
+      } else if (error->code == Code::kCancelled) {
+        ++cancelled;
+      } else {
+        ++(is_short ? late : other);
+      }
+    }
+  };
+  Ends ends;
+  std::atomic<bool> over = false;
+  std::vector<std::thread> drivers;
+  for (int i = 0; i < 2; ++i) {
+    drivers.emplace_back([&, i] {
+      while (!over) {
+        if (i == 0) {
+          client.poll();
+          (void)client.arm();
+        } else {
+          EXPECT_TRUE(client.wait(1ms));
+        }
+      }
+    });
+  }
+  std::vector<std::thread> submitters;
+  for (int t = 0; t < kThreads; ++t) {
+    submitters.emplace_back([&, t] {
+      std::vector<std::stop_source> stops(kEach);
+      for (std::size_t i = 0; i < kEach; ++i) {
+        const std::size_t index = static_cast<std::size_t>(t) * kEach + i;
+        const bool is_short = i % 10 == 0;
+        const auto note = [&ends, index, is_short](const auto& result) {
+          ends.note(index, is_short, result ? nullptr : &result.error());
+        };
+        const std::chrono::milliseconds timeout = is_short ? 1ms : 20'000ms;
+        if (i % 2 == 0) {
+          client.put("key", "value", {.timeout = timeout}).until(stops[i].get_token()).then(note);
+        } else {
+          client.get("key", {.timeout = timeout}).until(stops[i].get_token()).then(note);
+        }
+        if (i % 7 == 0) stops[i].request_stop();
+        if (i % 50 == 0) std::this_thread::sleep_for(1ms);
+      }
+      const auto end = std::chrono::steady_clock::now() + 60s;
+      while (client.in_flight() != 0 && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(1ms);
+    });
+  }
+  for (std::thread& thread : submitters)
+    thread.join();
+  over = true;
+  for (std::thread& thread : drivers)
+    thread.join();
+  EXPECT_EQ(client.in_flight(), 0U);
+  for (const std::atomic<int>& count : ends.of_each)
+    EXPECT_EQ(count, 1);
+  EXPECT_GT(ends.done, kThreads * kEach / 2);
+  EXPECT_EQ(ends.other, 0);
+  EXPECT_EQ(ends.done + ends.cancelled + ends.late, kThreads * kEach);
+  EXPECT_GT(server_.connects, 2);
 }
 
 // ASYNC-5
