@@ -17,6 +17,7 @@ Aside::~Aside() {
 }
 
 void Aside::run(Step step) {
+  if (where_ == Where::kThread && !thread_.joinable()) thread_ = std::thread([this] { serve(); });
   is_idle_ = false;
   if (where_ == Where::kInline) {
     Status status = step();
@@ -28,11 +29,7 @@ void Aside::run(Step step) {
     const MutexLock lock(mutex_);
     step_ = std::move(step);
   }
-  if (thread_.joinable()) {
-    changed_.notify_all();
-  } else {
-    thread_ = std::thread([this] { serve(); });
-  }
+  changed_.notify_all();
 }
 
 void Aside::serve() {

@@ -37,23 +37,31 @@ constexpr Error kCancelled{.code = Code::kCancelled, .text = "the operation was 
 
 class AsyncEngine::Turn {
  public:
-  explicit Turn(AsyncEngine& engine) : engine_(engine) {
-    if (engine.driven_.exchange(true, std::memory_order_acquire)) return;
-    has_ = true;
-    engine.driver_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  // Who is refused says so before the last try: the end of the other's turn wakes it.
+  explicit Turn(AsyncEngine& engine) : engine_(engine), has_(try_begin()) {
+    if (!has_) {
+      engine.refused_.store(true);
+      has_ = try_begin();
+    }
+    if (has_) engine.driver_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   }
   ~Turn() {
     if (!has_) return;
     engine_.driver_.store({}, std::memory_order_relaxed);
-    engine_.driven_.store(false, std::memory_order_release);
+    bool wakes = std::exchange(engine_.owes_wake_, false);
+    engine_.driven_.store(false);
+    wakes = (engine_.refused_.load() && engine_.refused_.exchange(false)) || wakes;
+    if (wakes) engine_.descriptor_.wake();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
   explicit operator bool() const { return has_; }
 
  private:
+  bool try_begin() { return !engine_.driven_.load() && !engine_.driven_.exchange(true); }
+
   AsyncEngine& engine_;
-  bool has_ = false;
+  bool has_;
 };
 
 Result<std::unique_ptr<AsyncEngine>> AsyncEngine::create(std::unique_ptr<Engine> engine,
@@ -106,6 +114,7 @@ void AsyncEngine::wake() {
 // ----------------------------------------------------------------------------------- driving
 
 std::size_t AsyncEngine::poll() {
+  if (is_in_callback()) return 0;
   const Turn turn(*this);
   return turn ? poll_in_turn() : 0;
 }
@@ -117,7 +126,9 @@ std::size_t AsyncEngine::poll_in_turn() {
   if (cancels_.load(std::memory_order_relaxed) && cancels_.exchange(false)) end_cancelled();
   work();
   const Nanos now = clock_.now();
+  const std::size_t in_time = ended_;
   if (now >= first_deadline_) end_overdue(now);
+  if (ended_ != in_time) has_more_ = true;  // lanes and slots that are free now
   if (silent_since_ != 0) look_for_silence(now);
   return ended_;
 }
@@ -126,6 +137,7 @@ void AsyncEngine::awake() {
   if (!std::exchange(sleeping_, false)) return;
   sleeps_.store(false, std::memory_order_relaxed);
   descriptor_.end_sleep();
+  if (sleeper_ != std::this_thread::get_id()) owes_wake_ = true;  // its sleep is not armed any more
 }
 
 void AsyncEngine::admit() {
@@ -150,22 +162,25 @@ Status AsyncEngine::admit(AsyncOperation& operation) {
   return {};
 }
 
-void AsyncEngine::end(AsyncOperation& operation, const Result<Outcome>& result) {
-  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+void AsyncEngine::end(AsyncOperation& operation, const Result<Outcome>& result) noexcept {
   ++ended_;
   operation.done(operation, result);
+  in_flight_.fetch_sub(1, std::memory_order_release);
 }
 
 void AsyncEngine::work() {
+  has_more_ = false;
   for (int rounds = 0; rounds < kMostRounds; ++rounds) {
     if (!aside_.is_idle() && !take_aside()) return;
     if (closed_ || !round()) return;
   }
+  has_more_ = true;
 }
 
 // Returns true if there may be more to do at once.
 bool AsyncEngine::round() {
   Session& session = engine_->session;
+  if (session.link.has_kept_events()) take_events();  // of a connection that may be lost since
   if (!session.usable()) {
     reconnect();
     return !aside_.is_idle();
@@ -190,7 +205,7 @@ bool AsyncEngine::round() {
 
 std::size_t AsyncEngine::take_events() {
   Link& link = engine_->session.link;
-  if (!link.alive()) return 0;
+  if (!link.alive() && !link.has_kept_events()) return 0;
   const auto events = link.poll();
   for (const Event& event : events) {
     if (WritePipeline::is_of_write(event)) {
@@ -209,7 +224,7 @@ std::size_t AsyncEngine::take_events() {
 
 void AsyncEngine::run_aside(Doing doing, Aside::Step step) {
   doing_ = doing;
-  stats_ = engine_->stats();
+  note_stats();
   aside_.run(std::move(step));
 }
 
@@ -340,8 +355,9 @@ void AsyncEngine::look_for_silence(Nanos now) {
 // ------------------------------------------------------------------------------------ sleeping
 
 bool AsyncEngine::arm() {
+  if (is_in_callback()) return false;
   const Turn turn(*this);
-  return turn && arm_in_turn();
+  return !turn || arm_in_turn();  // the end of the other thread's turn wakes the descriptor
 }
 
 bool AsyncEngine::arm_in_turn() {
@@ -349,7 +365,7 @@ bool AsyncEngine::arm_in_turn() {
   const auto has_news = [this] {
     return !submissions_.is_empty() || cancels_.load(std::memory_order_seq_cst);
   };
-  if (has_news() || aside_.has_result()) return false;
+  if (has_more_ || has_news() || aside_.has_result()) return false;
   const Nanos now = clock_.now();
   const Nanos at = wake_at(now);
   if (at <= now) return false;
@@ -358,6 +374,7 @@ bool AsyncEngine::arm_in_turn() {
   if (has_queue && link.take_room()) return false;
   if (!descriptor_.begin_sleep(has_queue ? link.queue() : nullptr, at - now)) return false;
   sleeping_ = true;
+  sleeper_ = std::this_thread::get_id();
   sleeps_.store(true, std::memory_order_seq_cst);
   return !has_news();
 }
@@ -391,6 +408,7 @@ std::size_t AsyncEngine::poll_until(const Deadline& deadline, IsOver is_over) {
         const std::size_t ended = poll_in_turn();
         const Nanos now = clock_.now();
         if (is_over(ended) || now >= deadline.at()) return ended;
+        if (closing_.load(std::memory_order_relaxed)) break;
         if (ended != 0) spins_until = now + kSpin;
         const bool spins = mode == rdma::PollMode::kBusy ||
                            (mode == rdma::PollMode::kAdaptive && now < spins_until);
@@ -422,10 +440,13 @@ Status AsyncEngine::close() {
   if (is_in_callback()) return std::unexpected(kInCallback);
   for (;;) {
     const Turn turn(*this);
-    if (!turn) {
-      std::this_thread::yield();
+    if (!turn) {  // a thread that waits, and may sleep
+      closing_.store(true, std::memory_order_relaxed);
+      descriptor_.wake();
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kLookAgain));
       continue;
     }
+    closing_.store(false, std::memory_order_relaxed);
     awake();
     aside_.wait();
     doing_ = Doing::kNothing;
@@ -434,15 +455,23 @@ Status AsyncEngine::close() {
       writes_.on_lost();
       fail_all({.code = Code::kDisconnected, .text = "the client was closed"});
     }
-    admit();
+    // What callbacks submit meanwhile ends as well, unless each of them submits for ever.
+    for (int rounds = 0; rounds < kMostRounds && !submissions_.is_empty(); ++rounds)
+      admit();
     return {};
   }
 }
 
 ClientStats AsyncEngine::stats() {
   const Turn turn(*this);
-  if (turn && aside_.is_idle()) stats_ = engine_->stats();
+  if (turn && aside_.is_idle()) note_stats();
+  const MutexLock lock(stats_mutex_);
   return stats_;
+}
+
+void AsyncEngine::note_stats() {
+  const MutexLock lock(stats_mutex_);
+  stats_ = engine_->stats();
 }
 
 }  // namespace rkv::client

@@ -89,7 +89,7 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   void awake();
   void admit();
   Status admit(AsyncOperation& operation);
-  void end(AsyncOperation& operation, const Result<Outcome>& result) override;
+  void end(AsyncOperation& operation, const Result<Outcome>& result) noexcept override;
   void work();
   bool round();
   bool is_at_rest() const { return gets_.over() && writes_.over(); }
@@ -108,6 +108,7 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   Error overdue(const AsyncOperation& operation, Stage stage) const;
   void look_for_silence(Nanos now);
   Nanos wake_at(Nanos now);
+  void note_stats();
 
   NodePool nodes_;  // outlives all operations
   std::unique_ptr<Engine> engine_;
@@ -118,6 +119,8 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   std::atomic<bool> cancels_ = false;
   std::atomic<bool> sleeps_ = false;  // arm() has returned true, and nobody has woken the driver
   std::atomic<bool> driven_ = false;
+  std::atomic<bool> refused_ = false;      // a Turn was, since driven_ was set
+  std::atomic<bool> closing_ = false;      // close() waits for its turn
   std::atomic<std::thread::id> driver_{};  // while driven_
 
   // ---- of the driving thread
@@ -129,6 +132,9 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   bool closed_ = false;
   bool lost_ = false;      // the connection is, and the pipelines know it
   bool sleeping_ = false;  // descriptor_ is
+  std::thread::id sleeper_{};
+  bool owes_wake_ = false;  // another thread's sleep was ended: it must arm again
+  bool has_more_ = false;   // poll() has left something to do
   Doing doing_ = Doing::kNothing;
   BlockingStep step_{};
   Error last_error_ = kNoConnection;  // of the last attempt to connect
@@ -136,7 +142,8 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   Nanos first_deadline_;    // no operation has an earlier one
   Nanos connect_at_ = 0;    // no attempt to connect before this time
   Nanos silent_since_ = 0;  // nothing has come since, although something given up is under way
-  ClientStats stats_{};
+  Mutex stats_mutex_;
+  ClientStats stats_ RKV_GUARDED_BY(stats_mutex_){};
   Aside aside_;  // ends first: it uses the others
 };
 

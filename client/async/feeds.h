@@ -13,7 +13,7 @@ namespace rkv::client {
 class AsyncEnds {
  public:
   virtual ~AsyncEnds() = default;
-  virtual void end(AsyncOperation& operation, const Result<Outcome>& result) = 0;
+  virtual void end(AsyncOperation& operation, const Result<Outcome>& result) noexcept = 0;
 };
 
 inline std::uint64_t token_of(const AsyncOperation& operation) {

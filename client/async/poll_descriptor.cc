@@ -49,11 +49,15 @@ void PollDescriptor::wake() const {
 // A queue that was destroyed has taken its descriptor out of epoll_ by closing it. Its number may
 // be the new queue's: then it is not in epoll_ any more, and added again.
 void PollDescriptor::watch(int queue_fd) {
-  if (watched_ >= 0 && watched_ != queue_fd)
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
+  if (watched_ != queue_fd) forget_queue();
   epoll_event event{.events = EPOLLIN, .data = {.fd = queue_fd}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, queue_fd, &event);  // EEXIST: it is there
   watched_ = queue_fd;
+}
+
+void PollDescriptor::forget_queue() {
+  if (watched_ >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
+  watched_ = -1;
 }
 
 void PollDescriptor::set_timer(Nanos wait) {
@@ -66,9 +70,12 @@ void PollDescriptor::set_timer(Nanos wait) {
 
 bool PollDescriptor::begin_sleep(rdma::Queue* queue, Nanos wait) {
   if (queue != nullptr) {
+    if (queue->is_ready()) return false;  // completions that begin_sleep() does not look at
     const auto fd = queue->begin_sleep();
     if (!fd) return false;
     watch(*fd);
+  } else {
+    forget_queue();  // nobody would read it
   }
   sleeps_ = queue;
   set_timer(wait);

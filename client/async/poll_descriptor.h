@@ -28,6 +28,7 @@ class PollDescriptor {
  private:
   PollDescriptor() = default;
   void watch(int queue_fd);
+  void forget_queue();
   void set_timer(Nanos wait);
 
   Fd epoll_;

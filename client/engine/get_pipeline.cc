@@ -332,6 +332,7 @@ void GetPipeline::ask_server(GetLane& lane, std::size_t replies_kept) {
   // Kept replies occupy the buffers that the next replies arrive in.
   Requests& requests = engine_.session.link.requests();
   if (requests.in_flight() + replies_kept >= engine_.session.options.requests_in_flight) return;
+  if (is_stream_ && lane.op.at_least() > Durability::kMemory && !may_keep_another()) return;
   const auto operation = requests.begin(lane.op.request(), lane.number);
   if (!operation) return;
   engine_.get_buffers.batch.push_back(*operation);
@@ -339,6 +340,15 @@ void GetPipeline::ask_server(GetLane& lane, std::size_t replies_kept) {
   ++engine_.session.stats.two_sided_requests;
   lane.op.on_sent();
   follow(lane);
+}
+
+// Writes, which have the same receive buffers, take no account of replies that are kept.
+bool GetPipeline::may_keep_another() const {
+  constexpr std::ptrdiff_t kMost = 3;
+  return std::ranges::count_if(lanes(), [](const GetLane& lane) {
+           return lane.op.keeps_reply() ||
+                  (lane.at == Need::kReply && lane.op.at_least() > Durability::kMemory);
+         }) < kMost;
 }
 
 // Returns true if anything was posted.
@@ -402,7 +412,8 @@ void GetPipeline::on_reply(Reply reply, std::uint64_t tag) {
 Nanos GetPipeline::sleep_until() const {
   if (may_start()) return 0;
   const bool asks = ask_at_ != 0 && (!is_stream_ || at(Need::kRequest) != 0);
-  const bool looks = at(Need::kMark) != 0 && look_at_ != 0 && (is_stream_ || under_way_ == 0);
+  const bool looks =
+      at(Need::kMark) != 0 && look_at_ != 0 && (is_stream_ ? !asks_for_marks_ : under_way_ == 0);
   if (!is_stream_ && under_way_ == 0 && !asks && !looks) return 0;
   Nanos until = deadline_.at();
   if (asks) until = std::min(until, ask_at_);

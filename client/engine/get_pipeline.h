@@ -68,7 +68,9 @@ class GetPipeline final : public Pipeline {
 
   void begin() override;
   bool over() const override {
-    return at(Need::kNothing) == lanes().size() && next_left_ == left_count_ && feed_->empty();
+    // A request for the marks may be under way that no GET waits for any more.
+    return at(Need::kNothing) == lanes().size() && next_left_ == left_count_ && feed_->empty() &&
+           (is_stream_ || under_way_ == 0);
   }
   bool advance() override;
   Nanos sleep_until() const override;
@@ -142,6 +144,7 @@ class GetPipeline final : public Pipeline {
   void check_marks(bool seen);
   void ask_for_marks();
   void ask_server(GetLane& lane, std::size_t replies_kept);
+  bool may_keep_another() const;
   bool post();
   std::size_t poll();
   void on_reply(Reply reply, std::uint64_t tag);

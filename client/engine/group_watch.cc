@@ -35,7 +35,11 @@ Status GroupWatch::compare_clocks(const Deadline& deadline) {
   if (!session_.trust.wants_ping(now)) return {};
   if (!session_.trust.knows_clock()) return ping(now, deadline);
   if (session_.link.pings_in_background()) return {};
-  if (!session_.link.ping_in_background()) return ping(now, deadline);
+  if (!session_.link.ping_in_background()) {
+    // Other requests have all credits: the difference that is known gets older, for now.
+    if (session_.link.requests().in_flight() != 0) return {};
+    return ping(now, deadline);
+  }
   ++session_.stats.two_sided_requests;
   asked_ = now;
   return {};

@@ -406,7 +406,7 @@ Link::Atomics Link::run_atomics(std::span<const rdma::Operation> operations,
       }
       done.posted += *taken;
     }
-    const auto events = poll();
+    const auto events = take();
     for (const Event& event : events) {
       if (event.kind == Event::Kind::kRead) {
         ++done.landed;

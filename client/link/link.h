@@ -141,6 +141,9 @@ class Link {
   void wait(const Deadline& deadline) {
     if (!take_room()) queue_->wait(deadline);
   }
+  // Whether poll() has events that arrived during a blocking call, perhaps of a connection that has
+  // ended since.
+  bool has_kept_events() const { return !kept_.empty(); }
   // Takes what has arrived and keeps its events for poll() (LINK-5). Notices the end of the
   // connection.
   void keep_events();

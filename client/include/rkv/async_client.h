@@ -95,34 +95,46 @@ using Convert = Result<T> (*)(const AsyncRequest& request, const Result<Outcome>
 
 }  // namespace client
 
-// Wait for an operation that was started. One thread at a time. Destroying it before the operation
-// has ended waits for the end: cancel the operation, or its time-out passes.
+// An operation that was started. It has copies of its key and value. Destroying the object before
+// the operation has ended withdraws the operation; a write that was sent may happen. Leave a
+// get_into() that way on the thread that polls only: another one may be copying.
+// One thread at a time.
 template <class T>
 class [[nodiscard]] Pending {
  public:
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&&) noexcept = delete;
   ~Pending() {
-    if (state_ != nullptr) (void)state_->core->wait_for(state_->ended);
+    if (state_ == nullptr) return;
+    State* const state = state_.release();
+    if (!state->ended.load(std::memory_order_acquire)) state->core->cancel(*state);
+    state->leave();
   }
   // Whether the operation has ended: then wait() returns at once. Does not poll.
   bool ready() const { return state_->ended.load(std::memory_order_acquire); }
   // Polls until the operation has ended. kInvalidArgument: a callback of the client waits.
   // REQUIRES: called once.
   Result<T> wait() {
-    RKV_RETURN_IF_ERROR(state_->core->wait_for(state_->ended));
+    if (!ready()) RKV_RETURN_IF_ERROR(state_->core->wait_for(state_->ended));
     return std::move(*state_->result);
   }
 
  private:
   template <class>
   friend class Call;
+  // Freed by the second of the two that leave it: the handle and the operation.
   struct State : AsyncOperation {
     AsyncCore* core = nullptr;
     client::Convert<T> convert = nullptr;
     client::StopOperation stop;
+    std::string key;
+    std::string value;
     std::atomic<bool> ended = false;
+    std::atomic<bool> left = false;
     std::optional<Result<T>> result;
+    void leave() {
+      if (left.exchange(true, std::memory_order_acq_rel)) delete this;
+    }
   };
   explicit Pending(std::unique_ptr<State> state) : state_(std::move(state)) {}
   std::unique_ptr<State> state_;
@@ -149,17 +161,23 @@ class [[nodiscard]] Call {
     submit(*node, node->stop);
   }
 
-  // Submits the operation and returns a handle to wait for. Allocates.
+  // Submits the operation and returns a handle to wait for. Allocates, and copies key and value.
   Pending<T> start() && {
     auto state = std::make_unique<typename Pending<T>::State>();
     state->core = core_;
     state->convert = convert_;
     state->request = request_;
+    state->key = request_.key;
+    state->value = request_.value;
+    state->request.key = state->key;
+    state->request.value = state->value;
     state->done = [](AsyncOperation& self, const Result<Outcome>& result) {
       auto& own = static_cast<typename Pending<T>::State&>(self);
       own.stop.forget();
-      own.result = own.convert(own.request, result);
+      // A handle that was destroyed may have taken the memory of get_into() with it.
+      if (!own.left.load(std::memory_order_acquire)) own.result = own.convert(own.request, result);
       own.ended.store(true, std::memory_order_release);
+      own.leave();
     };
     submit(*state, state->stop);
     return Pending<T>(std::move(state));
@@ -284,7 +302,8 @@ class RKV_EXPORT AsyncClient {
   // many operations have ended.
   std::size_t poll();
   // Prepares the descriptor for a wait. Returns false if there is something to do at once: poll()
-  // first. A program that polls in a loop without waiting does not need it.
+  // first. If another thread is in a call of the client, its end makes the descriptor readable. A
+  // program that polls in a loop without waiting does not need it.
   bool arm();
   // For poll(2), epoll or any event loop: readable after arm() when poll() has something to do. The
   // same during the client's life. Do not read it.
