@@ -455,7 +455,7 @@ Status AsyncEngine::close() {
       writes_.on_lost();
       fail_all({.code = Code::kDisconnected, .text = "the client was closed"});
     }
-    // What callbacks submit meanwhile ends as well, unless each of them submits for ever.
+    // What callbacks submit meanwhile ends as well, up to some rounds.
     for (int rounds = 0; rounds < kMostRounds && !submissions_.is_empty(); ++rounds)
       admit();
     return {};

@@ -101,7 +101,7 @@ class Trust {
   static constexpr std::uint64_t kMostTick = std::uint64_t{1} << 62;
   static constexpr std::uint64_t kMostServerUs = kMostTick / kNanosPerUs - 1;
   // A difference grows by 2e / (1 - e) = kGrowth / kWhole.
-  static constexpr Wide kGrowth = 2 * kClockDriftPercent;
+  static constexpr Wide kGrowth = Wide{2} * kClockDriftPercent;
   static constexpr Wide kWhole = 100 - kClockDriftPercent;
   // adjtimex slews by 10 % and 500 in 10^6, twice at most.
   static constexpr Nanos kSlewPercent = 12;

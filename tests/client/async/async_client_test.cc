@@ -197,12 +197,56 @@ TEST_F(AsyncClientTest, EachWriteIsCarriedOutOnceAcrossLostConnections) {
   }
 }
 
+constexpr int kThreads = 3;
+constexpr int kEach = 400;
+
+// How the operations of the test below have ended.
+struct Ends {
+  std::atomic<int> done = 0;
+  std::atomic<int> cancelled = 0;
+  std::atomic<int> late = 0;
+  std::atomic<int> other = 0;
+  std::vector<std::atomic<int>> of_each = std::vector<std::atomic<int>>(kThreads * kEach);
+  // An operation whose time is short may be late because a connection is being made.
+  void note(std::size_t index, bool is_short, const Error* error) {
+    ++of_each[index];
+    if (error == nullptr) {
+      ++done;
+    } else if (error->code == Code::kCancelled) {
+      ++cancelled;
+    } else {
+      ++(is_short ? late : other);
+    }
+  }
+};
+
+// Submits the operations of one thread, withdraws some, and waits until all have ended.
+void submit_all(AsyncClient& client, int thread, Ends& ends) {
+  std::vector<std::stop_source> stops(kEach);
+  for (std::size_t i = 0; i < kEach; ++i) {
+    const std::size_t index = static_cast<std::size_t>(thread) * kEach + i;
+    const bool is_short = i % 10 == 0;
+    const auto note = [&ends, index, is_short](const auto& result) {
+      ends.note(index, is_short, result ? nullptr : &result.error());
+    };
+    const std::chrono::milliseconds timeout = is_short ? 1ms : 20'000ms;
+    if (i % 2 == 0) {
+      client.put("key", "value", {.timeout = timeout}).until(stops[i].get_token()).then(note);
+    } else {
+      client.get("key", {.timeout = timeout}).until(stops[i].get_token()).then(note);
+    }
+    if (i % 7 == 0) stops[i].request_stop();
+    if (i % 50 == 0) std::this_thread::sleep_for(1ms);
+  }
+  const auto end = std::chrono::steady_clock::now() + 60s;
+  while (client.in_flight() != 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(1ms);
+}
+
 // ASYNC-1, with all that may happen at once: threads that submit and cancel, threads that drive,
 // connections that end, deadlines that pass. The fake server is used by one thread at a time, as
 // the engine is.
 TEST_F(AsyncClientTest, EachOperationEndsOnceUnderManyThreads) {
-  constexpr int kThreads = 3;
-  constexpr int kEach = 400;
   const SteadyClock clock;
   options_.first_backoff = 1ms;
   server_.max_packed = kMaxPacked;
@@ -218,24 +262,6 @@ TEST_F(AsyncClientTest, EachOperationEndsOnceUnderManyThreads) {
   ASSERT_TRUE(made) << to_string(made.error());
   AsyncClient client = std::move(*made);
 
-  struct Ends {
-    std::atomic<int> done = 0;
-    std::atomic<int> cancelled = 0;
-    std::atomic<int> late = 0;
-    std::atomic<int> other = 0;
-    std::vector<std::atomic<int>> of_each = std::vector<std::atomic<int>>(kThreads * kEach);
-    // An operation whose time is short may be late because a connection is being made.
-    void note(std::size_t index, bool is_short, const Error* error) {
-      ++of_each[index];
-      if (error == nullptr) {
-        ++done;
-      } else if (error->code == Code::kCancelled) {
-        ++cancelled;
-      } else {
-        ++(is_short ? late : other);
-      }
-    }
-  };
   Ends ends;
   std::atomic<bool> over = false;
   std::vector<std::thread> drivers;
@@ -253,27 +279,7 @@ TEST_F(AsyncClientTest, EachOperationEndsOnceUnderManyThreads) {
   }
   std::vector<std::thread> submitters;
   for (int t = 0; t < kThreads; ++t) {
-    submitters.emplace_back([&, t] {
-      std::vector<std::stop_source> stops(kEach);
-      for (std::size_t i = 0; i < kEach; ++i) {
-        const std::size_t index = static_cast<std::size_t>(t) * kEach + i;
-        const bool is_short = i % 10 == 0;
-        const auto note = [&ends, index, is_short](const auto& result) {
-          ends.note(index, is_short, result ? nullptr : &result.error());
-        };
-        const std::chrono::milliseconds timeout = is_short ? 1ms : 20'000ms;
-        if (i % 2 == 0) {
-          client.put("key", "value", {.timeout = timeout}).until(stops[i].get_token()).then(note);
-        } else {
-          client.get("key", {.timeout = timeout}).until(stops[i].get_token()).then(note);
-        }
-        if (i % 7 == 0) stops[i].request_stop();
-        if (i % 50 == 0) std::this_thread::sleep_for(1ms);
-      }
-      const auto end = std::chrono::steady_clock::now() + 60s;
-      while (client.in_flight() != 0 && std::chrono::steady_clock::now() < end)
-        std::this_thread::sleep_for(1ms);
-    });
+    submitters.emplace_back([&, t] { submit_all(client, t, ends); });
   }
   for (std::thread& thread : submitters)
     thread.join();
