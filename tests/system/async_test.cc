@@ -5,17 +5,17 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
-#include <coroutine>
 #include <csignal>
-#include <exception>
 #include <optional>
 #include <stop_token>
 #include <thread>
 
 #include "common/fd.h"
 #include "rkv/async_client.h"
+#include "tests/support/detached.h"
 #include "tests/system/whole_value.h"
 #include "tests/system/world.h"
 
@@ -33,17 +33,6 @@ AsyncClient async_client(const Server& server, ClientOptions options = {}) {
   return std::move(*client);
 }
 
-// A coroutine that nobody waits for.
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() { return {}; }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::terminate(); }
-  };
-};
-
 // Runs the client as an event loop does, until nothing is in flight. Returns how often it slept.
 std::size_t run_loop(AsyncClient& client) {
   const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
@@ -58,6 +47,33 @@ std::size_t run_loop(AsyncClient& client) {
   }
   return sleeps;
 }
+
+// An event loop on a thread of its own, until the object is destroyed.
+class LoopThread {
+ public:
+  explicit LoopThread(AsyncClient& client) : client_(client), thread_([this] { run(); }) {}
+  ~LoopThread() {
+    client_.get("no key").then([this](const Result<ValueView>&) { over_ = true; });
+    thread_.join();
+  }
+  LoopThread(const LoopThread&) = delete;
+  LoopThread& operator=(const LoopThread&) = delete;
+
+ private:
+  void run() {
+    const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{.events = EPOLLIN, .data = {}};
+    EXPECT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, client_.descriptor(), &event), 0);
+    while (!over_) {
+      client_.poll();
+      if (!over_ && client_.arm()) epoll_wait(epoll.get(), &event, 1, 20'000);
+    }
+  }
+
+  AsyncClient& client_;
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
 
 std::vector<std::string> numbered(const std::string& name, std::size_t count) {
   std::vector<std::string> all(count);
@@ -212,42 +228,27 @@ TEST(Async, ThreadsSubmitToALoopThatSleeps) {
   constexpr int kEach = 300;
   Server server;
   AsyncClient client = async_client(server);
-  std::atomic<int> ended = 0;
-  std::atomic<bool> over = false;
-  std::thread loop([&] {
-    const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
-    epoll_event event{.events = EPOLLIN, .data = {}};
-    epoll_ctl(epoll.get(), EPOLL_CTL_ADD, client.descriptor(), &event);
-    while (!over) {
-      client.poll();
-      if (!over && client.arm()) epoll_wait(epoll.get(), &event, 1, 20'000);
-    }
-  });
+  std::array<std::atomic<int>, kThreads> ended{};
+  LoopThread loop(client);
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       const auto keys = numbered(fmt::format("thread{}", t), kEach);
       for (int i = 0; i < kEach; ++i) {
         // One by one, so that the loop sleeps in between.
-        std::atomic<bool> mine = false;
         client.put(keys[i], keys[i]).then([&](const Result<std::uint64_t>& version) {
           EXPECT_TRUE(version) << to_string(version.error());
-          ++ended;
-          mine = true;
-          mine.notify_one();
+          ++ended[t];
+          ended[t].notify_one();
         });
-        mine.wait(false);
+        ended[t].wait(i);
       }
     });
   }
   for (std::thread& thread : threads)
     thread.join();
-  EXPECT_EQ(ended, kThreads * kEach);
-  client.get("thread0-0").then([&over](const Result<ValueView>& got) {
-    EXPECT_TRUE(got);
-    over = true;
-  });
-  loop.join();
+  for (const std::atomic<int>& of_thread : ended)
+    EXPECT_EQ(of_thread, kEach);
 }
 
 TEST(Async, AnOperationEndsByItsDeadlineAlthoughTheServerStandsStill) {
@@ -387,28 +388,17 @@ TEST(Async, ACallbackMaySubmitButNeitherWaitsNorCloses) {
 TEST(Async, AThreadWaitsBesideALoop) {
   Server server;
   AsyncClient client = async_client(server);
-  std::atomic<bool> over = false;
-  std::thread loop([&] {
-    const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
-    epoll_event event{.events = EPOLLIN, .data = {}};
-    epoll_ctl(epoll.get(), EPOLL_CTL_ADD, client.descriptor(), &event);
-    while (!over) {
-      client.poll();
-      if (!over && client.arm()) epoll_wait(epoll.get(), &event, 1, 20'000);
-    }
-  });
+  std::atomic<int> ended = 0;
+  LoopThread loop(client);
   for (int round = 0; round < 300; ++round) {
     EXPECT_TRUE(client.put("mine", "value").start().wait());
-    std::atomic<bool> ended = false;
     client.get("mine").then([&](const Result<ValueView>& got) {
       EXPECT_TRUE(got);
-      ended = true;
+      ++ended;
       ended.notify_one();
     });
-    ended.wait(false);  // the loop alone can end it
+    ended.wait(round);  // the loop alone can end it
   }
-  client.get("mine").then([&](const Result<ValueView>&) { over = true; });
-  loop.join();
 }
 
 Detached leave_a_handle(AsyncClient& client, std::array<bool, 2>& ended) {

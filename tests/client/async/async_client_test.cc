@@ -7,8 +7,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <coroutine>
-#include <exception>
 #include <map>
 #include <memory>
 #include <stop_token>
@@ -18,6 +16,7 @@
 
 #include "tests/client/client_fixture.h"
 #include "tests/client/count_allocations.h"
+#include "tests/support/detached.h"
 
 namespace rkv {
 namespace {
@@ -49,15 +48,7 @@ class AsyncClientTest : public ClientTest {
   std::unique_ptr<AsyncClient> async_;
 };
 
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() { return {}; }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::terminate(); }
-  };
-};
+using testing_support::Detached;
 
 Detached read_often(AsyncClient& client, std::string_view key, int times, int& found) {
   std::array<std::byte, 16> room;
