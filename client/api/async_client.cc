@@ -33,8 +33,7 @@ Result<AsyncClient> AsyncClient::connect(const ClientOptions& options,
   if (transport == nullptr) return fail(Code::kInvalidArgument, "a client needs a transport");
   RKV_ASSIGN_OR_RETURN(auto engine,
                        client::Engine::create(options, std::move(transport), clock, refusal));
-  RKV_ASSIGN_OR_RETURN(auto async,
-                       AsyncEngine::create(std::move(engine), client::Aside::Where::kThread));
+  RKV_ASSIGN_OR_RETURN(auto async, AsyncEngine::create(std::move(engine)));
   return AsyncClient(std::move(async));
 }
 

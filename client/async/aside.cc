@@ -17,14 +17,8 @@ Aside::~Aside() {
 }
 
 void Aside::run(Step step) {
-  if (where_ == Where::kThread && !thread_.joinable()) thread_ = std::thread([this] { serve(); });
+  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   is_idle_ = false;
-  if (where_ == Where::kInline) {
-    Status status = step();
-    const MutexLock lock(mutex_);
-    result_ = status;
-    return;
-  }
   {
     const MutexLock lock(mutex_);
     step_ = std::move(step);

@@ -19,11 +19,9 @@ namespace rkv::client {
 
 class Aside {
  public:
-  // kThread: a thread that is started by the first run(). kInline: run() performs the step itself,
-  // for transports of one thread (a simulation).
-  enum class Where : std::uint8_t { kThread, kInline };
-  // `on_end` is called on the thread after each step, without locks.
-  Aside(Where where, std::function<void()> on_end) : where_(where), on_end_(std::move(on_end)) {}
+  // `on_end` is called on the thread after each step, without locks. The first run() starts the
+  // thread.
+  explicit Aside(std::function<void()> on_end) : on_end_(std::move(on_end)) {}
   ~Aside();
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;
@@ -42,7 +40,6 @@ class Aside {
  private:
   void serve();
 
-  const Where where_;
   const std::function<void()> on_end_;
   bool is_idle_ = true;
   Mutex mutex_;

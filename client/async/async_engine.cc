@@ -64,15 +64,12 @@ class AsyncEngine::Turn {
   bool has_;
 };
 
-Result<std::unique_ptr<AsyncEngine>> AsyncEngine::create(std::unique_ptr<Engine> engine,
-                                                         Aside::Where where) {
+Result<std::unique_ptr<AsyncEngine>> AsyncEngine::create(std::unique_ptr<Engine> engine) {
   RKV_ASSIGN_OR_RETURN(auto descriptor, PollDescriptor::create());
-  return std::unique_ptr<AsyncEngine>(
-      new AsyncEngine(std::move(engine), std::move(descriptor), where));
+  return std::unique_ptr<AsyncEngine>(new AsyncEngine(std::move(engine), std::move(descriptor)));
 }
 
-AsyncEngine::AsyncEngine(std::unique_ptr<Engine> engine, PollDescriptor descriptor,
-                         Aside::Where where)
+AsyncEngine::AsyncEngine(std::unique_ptr<Engine> engine, PollDescriptor descriptor)
     : engine_(std::move(engine)),
       clock_(engine_->session.clock),
       descriptor_(std::move(descriptor)),
@@ -82,7 +79,7 @@ AsyncEngine::AsyncEngine(std::unique_ptr<Engine> engine, PollDescriptor descript
       gets_(*engine_, waiting_gets_, never_, GetPipeline::Kind::kStream),
       writes_(*engine_, waiting_writes_, never_),
       first_deadline_(kNever),
-      aside_(where, [this] { wake(); }) {
+      aside_([this] { wake(); }) {
   gets_.begin();
   writes_.begin();
 }
@@ -261,7 +258,7 @@ void AsyncEngine::reconnect() {
 void AsyncEngine::on_connect(const Status& connected) {
   if (connected) {
     lost_ = false;
-    last_error_ = kNoConnection;
+    last_error_ = Connector::kWaits;
     gets_.mended();
     return;
   }

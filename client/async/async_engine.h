@@ -1,10 +1,10 @@
 // Drives the operations of an AsyncClient on one server: GETs and writes in flight together on one
 // connection, in rounds that never block.
 //
-// Any thread submits and cancels. One thread at a time drives: poll(), arm() and close() exclude
-// one another and return at once if another thread drives. What blocks (connecting, READing the map
-// again, asking a primary whether it is one) runs in an Aside. Meanwhile the driver touches no part
-// of the engine, but ends operations whose time is up.
+// Any thread submits and cancels. One thread at a time drives: poll() and arm() return at once if
+// another thread does, and the waiting calls and close() wait for their turn. What blocks
+// (connecting, READing the map again, asking a primary whether it is one) runs in an Aside.
+// Meanwhile the driver touches no part of the engine, but ends operations whose time is up.
 //
 // Invariants:
 //  ASYNC-1  Each submitted operation ends exactly once, on a driving thread.
@@ -37,8 +37,7 @@ namespace rkv::client {
 
 class AsyncEngine final : public AsyncCore, private AsyncEnds {
  public:
-  static Result<std::unique_ptr<AsyncEngine>> create(std::unique_ptr<Engine> engine,
-                                                     Aside::Where where);
+  static Result<std::unique_ptr<AsyncEngine>> create(std::unique_ptr<Engine> engine);
   ~AsyncEngine() override;
   AsyncEngine(const AsyncEngine&) = delete;
   AsyncEngine& operator=(const AsyncEngine&) = delete;
@@ -67,10 +66,7 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   Engine& engine() { return *engine_; }
 
  private:
-  AsyncEngine(std::unique_ptr<Engine> engine, PollDescriptor descriptor, Aside::Where where);
-
-  static constexpr Error kNoConnection{
-      .code = Code::kDisconnected, .text = "the connection is lost; waiting before the next try"};
+  AsyncEngine(std::unique_ptr<Engine> engine, PollDescriptor descriptor);
 
   bool is_in_callback() const {
     return driver_.load(std::memory_order_relaxed) == std::this_thread::get_id();
@@ -137,7 +133,7 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   bool has_more_ = false;   // poll() has left something to do
   Doing doing_ = Doing::kNothing;
   BlockingStep step_{};
-  Error last_error_ = kNoConnection;  // of the last attempt to connect
+  Error last_error_ = Connector::kWaits;  // of the last attempt to connect
   std::size_t ended_ = 0;
   Nanos first_deadline_;    // no operation has an earlier one
   Nanos connect_at_ = 0;    // no attempt to connect before this time

@@ -3,9 +3,8 @@
 // Invariants:
 //  SUBM-1  take() returns each pushed operation once, in the order of the pushes: those of one
 //      thread in its order.
-//  SUBM-2  A push that comes after a take() which returned nothing is seen by is_empty() of a
-//      thread that has announced its sleep before (seq_cst): either the pusher sees the sleep, or
-//      the sleeper sees the push.
+//  SUBM-2  A thread announces its sleep by a seq_cst store and then calls is_empty(). A pusher
+//      pushes and then loads the announcement. At least one of the two sees the other.
 //
 // Thread safety: push() and is_empty() any thread, take() one at a time.
 #pragma once

@@ -61,8 +61,7 @@ void FanOut::look_after_lost() {
   for (Part& part : std::span(parts_).first(count_)) {
     if (part.mending || part.flow->over() || is_well(part)) continue;
     part.mending = true;
-    part.last = {.code = Code::kDisconnected,
-                 .text = "the connection is lost; waiting before the next try"};
+    part.last = Connector::kWaits;
     part.flow->lost();
   }
 }

@@ -94,7 +94,7 @@ bool Connector::worth_repeating(const Error& error) {
 
 Status Connector::ensure_connected(const Deadline& deadline) {
   session_.link.close();
-  Status last = fail(Code::kDisconnected, "the connection is lost; waiting before the next try");
+  Status last = std::unexpected(kWaits);
   for (;;) {
     const Nanos at = next_attempt(deadline);
     // The time left is too short for an attempt. Return without sleeping: the next operation has

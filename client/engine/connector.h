@@ -27,6 +27,10 @@ class ConnectPolicy {
 
 class Connector {
  public:
+  // Of an operation that ends before another attempt to connect was due.
+  static constexpr Error kWaits{.code = Code::kDisconnected,
+                                .text = "the connection is lost; waiting before the next try"};
+
   // `policy` may be null. The arguments must outlive the connector.
   Connector(Session& session, ConnectPolicy* policy);
 

@@ -23,7 +23,7 @@ class GetFeed {
   // Takes the next GETs, at most as many as `out` holds. Returns how many. Each key stays valid
   // until done() or give_up().
   virtual std::size_t take(std::span<GetItem> out) = 0;
-  // `result` is valid during the call. It must not use the engine.
+  // `result` is valid during the call. The call must not use the engine.
   virtual void done(std::uint64_t token, const Result<ValueView>& result) = 0;
 };
 
@@ -164,7 +164,7 @@ class GetPipeline final : public Pipeline {
   Nanos ask_at_ = 0;             // the server was busy: no request before this time
   Nanos look_at_ = 0;            // the marks were behind: no look before this time
   Nanos replicated_at_ = 0;      // likewise, of the group line
-  bool asks_for_marks_ = false;  // request the marks when the link is quiet, instead of a look
+  bool asks_for_marks_ = false;  // request the marks instead of a look
 };
 
 }  // namespace rkv::client

@@ -25,7 +25,8 @@ class WriteFeed {
   // but for its time-out. The key and value stay valid until the write ends.
   virtual Request request(std::uint64_t token) const = 0;
   virtual Nanos deadline(std::uint64_t token) const = 0;
-  // The write ends. The answer, whose code is 0, is valid during the call. Neither uses the engine.
+  // The write ends. The answer, whose code is 0, is valid during the call. Neither of the two calls
+  // may use the engine.
   virtual void done(std::uint64_t token, const Response& answer) = 0;
   virtual void failed(std::uint64_t token, const Error& error) = 0;
 };

@@ -15,19 +15,25 @@
 //
 // Nothing is submitted before then(), co_await or start(), and nothing is done before a poll().
 // Operations that are in flight together have no order, those on one key included. Writes that wait
-// together travel in packs of up to 32, and all READs of a poll() are posted with one doorbell.
+// together travel in packs of up to 32, and READs that begin together are posted with one doorbell.
 // AsyncClient takes the options of Client; reads_in_flight and requests_in_flight bound what is
 // under way, and the others wait in the client, as many as there are.
 //
 // Memory: key and value must stay valid and unchanged until the operation has ended: a coroutine's
 // own variables do. After the first operations nothing is allocated for one, apart from a Value's
-// bytes and callbacks that are larger than three pointers.
-// Threads: any thread may submit and cancel. poll(), arm() and close() exclude one another; one
-// that comes while another thread is in them returns at once. Callbacks and coroutines run in
-// poll(), on its thread. They may submit, but not wait() for or close the client they run in:
-// kInvalidArgument. A callback must not throw: the program would end. Blocking: connect() and
-// wait() only. What would block besides (a new connection, the server's map READ again) is done by
-// a thread of the client, which is started when it is first needed. Fork: as Client.
+// bytes, handles, and callbacks that hold more than two pointers.
+//
+// Threads: any thread may submit and cancel. One thread at a time is in the other calls: poll() and
+// arm() return at once while another thread is, and wait() and close() wait for their turn.
+// Callbacks and coroutines run in poll(), wait() and close(), on their thread. They may submit, but
+// not wait() for or close the client they run in: kInvalidArgument. A callback must not throw: the
+// program would end.
+//
+// Blocking: connect(), wait() and close(), and Pending::wait(). What would block besides (a new
+// connection, the server's map READ again) is done by a thread of the client, which is started when
+// it is first needed.
+//
+// Fork: as Client.
 #pragma once
 
 #include <atomic>
@@ -279,7 +285,7 @@ class RKV_EXPORT AsyncClient {
     put.if_version = version;
     return {core(), {.kind = Kind::kRemove, .key = key, .put = put}, to_version};
   }
-  // -2^63 as the negative of a summand: kOutOfRange from decr() of Client; here add the sum itself.
+  // A negative number is subtracted: there is no decr().
   Call<Counter> incr(std::string_view key, std::int64_t by = 1, const WriteOptions& options = {}) {
     return {core(),
             {.kind = Kind::kAdd, .key = key, .operand = by, .put = as_put(options)},
@@ -318,7 +324,7 @@ class RKV_EXPORT AsyncClient {
   // Operations that are submitted later end with kInvalidArgument at the next poll().
   Status close();
 
-  ClientStats stats() const;  // of some moment since the last poll() but one
+  ClientStats stats() const;  // while something blocks: as of the moment before
   // The transport, and the reason when connect() chose it: one line for people.
   const std::string& describe() const;
 

@@ -1,7 +1,7 @@
-// What an AsyncClient is asked to do, and how that ended. Programs use async_client.h; this is the
-// layer below it, without allocation and without types of C++ that a binding would have to wrap.
+// What an AsyncClient is asked to do, and how that ended. Programs use async_client.h. This is the
+// layer below it, which allocates nothing.
 //
-// Thread safety: values.
+// Thread safety: values; an AsyncCore any thread.
 #pragma once
 
 #include <array>

@@ -288,7 +288,7 @@ TEST_F(FetchesTest, MemoryThatDoesNotAnswerIsGivenUpWhenOthersWait) {
   EXPECT_EQ(stored("waiting"), value.size());
 }
 
-// PUTLARGE-5: its value is there, and there is no room for the answer.
+// PUTLARGE-5: the value has come, and the answer finds no room.
 TEST_F(FetchesTest, AClientThatTakesNoRepliesIsGivenUpWhenOthersWait) {
   make_worker_for(kFetches + 1);
   const Bytes value = Bytes(value_).first(kMaxInlineBytes + 1);
