@@ -15,6 +15,7 @@ import memory
 import puts
 import rivals
 import storm
+import threads
 import ycsb
 from common import default_address
 
@@ -38,6 +39,7 @@ QUICK_GROWTH = {"keys": 200, "gets": 200, "most_keys": 10_000, "loads_memory": "
 QUICK_DISK = {"records": 2000, "slices": 1, "slice_ms": 20, "most_keys": 10_000, "anywhere": 1}
 QUICK_MEMORY = {"keys": 10_000, "drawn_keys": 1000, "memory": "64MiB", "clients": 4, "gets": 200}
 QUICK_PUTS = {"puts": 3200, "keys": 500}
+QUICK_THREADS = {"thread_operations": 320, "keys": 100}
 QUICK_CURVES = {"gets": 64, "keys": 100, "most_clients": 2, "records_mib": 1, "times_ours": 1}
 
 
@@ -82,6 +84,9 @@ MEASUREMENTS = {
     **of_both("shm"),
     "redis_tcp": Measurement("tcp", rivals.measure_with("redis"), rivals.FLAGS,
                              {"gets": 320, "keys": 500, "times_ours": 1}),
+    **{f"threads_{over}": Measurement(over, threads.measure, threads.FLAGS, QUICK_THREADS,
+                                      settings={"thread_operations": operations})
+       for over, operations in (("verbs", 5_000), ("shm", 400_000), ("tcp", 50_000))},
     "instructions": Measurement("shm", get_shm.measure_instructions, get.FLAGS, {}),
     "puts": Measurement("verbs", puts.measure, puts.FLAGS, QUICK_PUTS, poll="busy"),
     "put_rates": Measurement("shm", puts.measure_rates, puts.RATE_FLAGS, QUICK_PUTS),

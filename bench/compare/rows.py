@@ -128,4 +128,8 @@ ROWS = [
     *(Row(20, "shm", "put_instructions", f"{side}'s instructions per PUT, {how}", at_most(most))
       for side, how, most in (("server", "packed", 800), ("server", "alone", 1_800),
                               ("client", "packed", 500), ("client", "alone", 1_200))),
+    *(Row(21, over, f"threads_{over}",
+          f"{kind}/s of {threads} threads, a shared client of {connections} / a client each", ())
+      for over in ("verbs", "shm", "tcp") for kind in ("GETs", "PUTs") for threads in (1, 4, 16)
+      for connections in (1, 2)),
 ]

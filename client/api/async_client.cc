@@ -1,9 +1,9 @@
 #include "rkv/async_client.h"
 
-#include <cstring>
 #include <utility>
 
 #include "client/async/async_engine.h"
+#include "client/async/outcomes.h"
 #include "client/link/choose.h"
 
 namespace rkv {
@@ -39,46 +39,26 @@ Result<AsyncClient> AsyncClient::connect(const ClientOptions& options,
 
 // ------------------------------------------------------------------------------------ results
 
-Result<Value> AsyncClient::to_value(const AsyncRequest& /*request*/,
-                                    const Result<Outcome>& result) {
-  if (!result) return std::unexpected(result.error());
-  return rkv::to_value(result->value);
+Result<Value> AsyncClient::to_value(const AsyncRequest& request, const Result<Outcome>& result) {
+  return client::value_of(request, result);
 }
-
 Result<ValueSize> AsyncClient::to_size(const AsyncRequest& request, const Result<Outcome>& result) {
-  if (!result) return std::unexpected(result.error());
-  const std::string_view value = result->value.value;
-  if (value.size() > request.into.size()) {
-    return fail(Code::kTooLarge, "the value is longer than the buffer given");
-  }
-  if (!value.empty()) std::memcpy(request.into.data(), value.data(), value.size());
-  return ValueSize{
-      .bytes = value.size(), .version = result->version, .durability = result->durability};
+  return client::size_of(request, result);
 }
-
-Result<Counter> AsyncClient::to_number(const AsyncRequest& /*request*/,
-                                       const Result<Outcome>& result) {
-  if (!result) return std::unexpected(result.error());
-  return client::counter_of(result->value);
+Result<Counter> AsyncClient::to_number(const AsyncRequest& request, const Result<Outcome>& result) {
+  return client::counter_read(request, result);
 }
-
-Result<std::uint64_t> AsyncClient::to_version(const AsyncRequest& /*request*/,
+Result<std::uint64_t> AsyncClient::to_version(const AsyncRequest& request,
                                               const Result<Outcome>& result) {
-  if (!result) return std::unexpected(result.error());
-  return result->version;
+  return client::version_of(request, result);
 }
-
-Result<Counter> AsyncClient::to_counter(const AsyncRequest& /*request*/,
+Result<Counter> AsyncClient::to_counter(const AsyncRequest& request,
                                         const Result<Outcome>& result) {
-  if (!result) return std::unexpected(result.error());
-  return Counter{
-      .number = result->number, .version = result->version, .durability = result->durability};
+  return client::counter_after(request, result);
 }
-
-Result<CounterSwap> AsyncClient::to_swap(const AsyncRequest& /*request*/,
+Result<CounterSwap> AsyncClient::to_swap(const AsyncRequest& request,
                                          const Result<Outcome>& result) {
-  if (!result) return std::unexpected(result.error());
-  return CounterSwap{.done = result->swapped, .number = result->number, .version = result->version};
+  return client::swap_of(request, result);
 }
 
 // ------------------------------------------------------------------------------ the event loop

@@ -22,8 +22,6 @@ constexpr int kMostRounds = 16;
 constexpr Nanos kLongestSleep = kNanosPerSecond / 2;
 // A connection over which nothing has come for so long is given up if an operation was.
 constexpr Nanos kSilence = 2 * kNanosPerSecond;
-// How long a waiting thread spins before it sleeps.
-constexpr Nanos kSpin = 20 * kNanosPerMs / 1000;
 // While another thread drives.
 constexpr Nanos kLookAgain = kNanosPerMs / 10;
 
@@ -37,9 +35,12 @@ constexpr Error kCancelled{.code = Code::kCancelled, .text = "the operation was 
 
 class AsyncEngine::Turn {
  public:
-  // Who is refused says so before the last try: the end of the other's turn wakes it.
-  explicit Turn(AsyncEngine& engine) : engine_(engine), has_(try_begin()) {
-    if (!has_) {
+  // Whether the end of the other's turn makes the descriptor readable, if this one is refused.
+  enum class IfRefused : std::uint8_t { kWakesDescriptor, kNothing };
+  // Who is refused says so before the last try.
+  explicit Turn(AsyncEngine& engine, IfRefused if_refused = IfRefused::kWakesDescriptor)
+      : engine_(engine), has_(try_begin()) {
+    if (!has_ && if_refused == IfRefused::kWakesDescriptor) {
       engine.refused_.store(true);
       has_ = try_begin();
     }
@@ -52,6 +53,7 @@ class AsyncEngine::Turn {
     engine_.driven_.store(false);
     wakes = (engine_.refused_.load() && engine_.refused_.exchange(false)) || wakes;
     if (wakes) engine_.descriptor_.wake();
+    engine_.waiters_.call_one();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -359,10 +361,10 @@ bool AsyncEngine::arm() {
 
 bool AsyncEngine::arm_in_turn() {
   awake();
-  const auto has_news = [this] {
+  const auto has_arrived = [this] {
     return !submissions_.is_empty() || cancels_.load(std::memory_order_seq_cst);
   };
-  if (has_more_ || has_news() || aside_.has_result()) return false;
+  if (has_more_ || has_arrived() || aside_.has_result()) return false;
   const Nanos now = clock_.now();
   const Nanos at = wake_at(now);
   if (at <= now) return false;
@@ -373,7 +375,7 @@ bool AsyncEngine::arm_in_turn() {
   sleeping_ = true;
   sleeper_ = std::this_thread::get_id();
   sleeps_.store(true, std::memory_order_seq_cst);
-  return !has_news();
+  return !has_arrived();
 }
 
 // When there is something to do, if nothing comes before.
@@ -394,56 +396,95 @@ void AsyncEngine::sleep(const Deadline& deadline) {
   ::poll(&event, 1, deadline.left_ms());
 }
 
-template <class IsOver>
-std::size_t AsyncEngine::poll_until(const Deadline& deadline, IsOver is_over) {
+// Whether poll() would find something, as far as that can be seen without polling.
+bool AsyncEngine::has_news() {
+  if (!submissions_.is_empty() || cancels_.load(std::memory_order_seq_cst) || closing_.load())
+    return true;
+  if (!aside_.is_idle()) return aside_.has_result();
+  return engine_->session.link.alive() && engine_->session.link.queue()->is_ready();
+}
+
+// Returns false if the thread should sleep.
+bool AsyncEngine::spin(const Deadline& deadline) {
   const rdma::PollMode mode = engine_->session.link.poll_mode();
-  Nanos spins_until = clock_.now() + kSpin;
+  if (mode == rdma::PollMode::kEvent) return false;
+  // Some events are signalled by a descriptor only, above all the end of a peer.
+  constexpr unsigned kBusyRounds = 16'384;
+  unsigned rounds = 0;
+  const Deadline until(clock_, std::min(deadline.at(), wake_at(clock_.now())));
+  const auto ready = [&] {
+    return has_news() || (mode == rdma::PollMode::kBusy && ++rounds == kBusyRounds);
+  };
+  return spin_window_.spin(ready, mode, until) && rounds != kBusyRounds;
+}
+
+// The turn is kept during a sleep: nobody else takes what this thread waits for.
+template <class IsOver>
+std::size_t AsyncEngine::drive(const Deadline& deadline, IsOver is_over) {
   for (;;) {
-    {
-      const Turn turn(*this);
-      while (turn) {  // kept during a sleep: nobody else takes what this thread waits for
-        const std::size_t ended = poll_in_turn();
-        const Nanos now = clock_.now();
-        if (is_over(ended) || now >= deadline.at()) return ended;
-        if (closing_.load(std::memory_order_relaxed)) break;
-        if (ended != 0) spins_until = now + kSpin;
-        const bool spins = mode == rdma::PollMode::kBusy ||
-                           (mode == rdma::PollMode::kAdaptive && now < spins_until);
-        if (spins || !arm_in_turn()) continue;
-        sleep(deadline);
-        spins_until = clock_.now() + kSpin;
-      }
+    const std::size_t ended = poll_in_turn();
+    if (is_over(ended)) return ended;
+    const Nanos began = clock_.now();
+    if (began >= deadline.at() || closing_.load()) return ended;
+    if (has_more_ || spin(deadline) || !arm_in_turn()) continue;
+    const bool is_busy = engine_->session.link.poll_mode() == rdma::PollMode::kBusy;
+    sleep(is_busy ? Deadline(clock_, 0) : deadline);
+    if (!is_busy) spin_window_.slept(clock_.now() - began);
+  }
+}
+
+Result<std::size_t> AsyncEngine::wait(std::chrono::milliseconds timeout) {
+  RKV_RETURN_IF_ERROR(may_wait());
+  const Deadline deadline =
+      timeout.count() > 0 ? Deadline::after_ms(clock_, timeout.count()) : never_;
+  const auto is_over = [this](std::size_t ended) { return ended != 0 || in_flight() == 0; };
+  for (;;) {
+    if (const Turn turn(*this, Turn::IfRefused::kNothing); turn) {
+      const std::size_t ended = drive(deadline, is_over);
+      if (is_over(ended)) return ended;
     }
     if (is_over(0) || deadline.passed()) return 0;
     std::this_thread::sleep_for(std::chrono::nanoseconds(kLookAgain));
   }
 }
 
-Result<std::size_t> AsyncEngine::wait(std::chrono::milliseconds timeout) {
-  if (is_in_callback()) return std::unexpected(kInCallback);
-  const Deadline deadline =
-      timeout.count() > 0 ? Deadline::after_ms(clock_, timeout.count()) : never_;
-  return poll_until(deadline, [this](std::size_t ended) { return ended != 0 || in_flight() == 0; });
+Status AsyncEngine::may_wait() const {
+  return is_in_callback() ? Status(std::unexpected(kInCallback)) : Status{};
 }
 
-Status AsyncEngine::wait_for(const std::atomic<bool>& ended) {
-  if (ended.load(std::memory_order_acquire)) return {};
-  if (is_in_callback()) return std::unexpected(kInCallback);
-  poll_until(never_, [&](std::size_t) { return ended.load(std::memory_order_acquire); });
-  return {};
+Status AsyncEngine::wait_for(Waiter& waiter) {
+  if (waiter.ended()) return {};
+  RKV_RETURN_IF_ERROR(may_wait());
+  const bool spins = engine_->session.link.poll_mode() != rdma::PollMode::kEvent;
+  const auto is_free = [this] { return !driven_.load(std::memory_order_relaxed); };
+  Waiters::Place place(waiters_, waiter);
+  for (;;) {
+    if (const Turn turn(*this, Turn::IfRefused::kNothing); turn) {
+      place.drives();
+      drive(never_, [&](std::size_t) { return waiter.ended(); });
+    } else if (spins) {
+      place.spin(is_free);
+      if (!waiter.ended() && is_free()) continue;
+    }
+    if (waiter.ended()) return {};
+    const bool tries_again = place.enter() && !closing_.load();
+    if (tries_again) continue;  // WAIT-1
+    place.sleep();
+    if (waiter.ended()) return {};
+  }
 }
 
 Status AsyncEngine::close() {
-  if (is_in_callback()) return std::unexpected(kInCallback);
+  RKV_RETURN_IF_ERROR(may_wait());
   for (;;) {
-    const Turn turn(*this);
+    const Turn turn(*this, Turn::IfRefused::kNothing);
     if (!turn) {  // a thread that waits, and may sleep
-      closing_.store(true, std::memory_order_relaxed);
+      closing_.store(true);
       descriptor_.wake();
       std::this_thread::sleep_for(std::chrono::nanoseconds(kLookAgain));
       continue;
     }
-    closing_.store(false, std::memory_order_relaxed);
+    closing_.store(false);
     awake();
     aside_.wait();
     doing_ = Doing::kNothing;

@@ -14,6 +14,8 @@
 //  ASYNC-3  No operation ends later than the first poll() after its deadline.
 //  ASYNC-4  When arm() has returned true, the descriptor becomes readable when poll() has something
 //      to do: an event of the connection, a submission, a step that has ended, a time that is up.
+//  ASYNC-6  While a thread is in wait_for(), its operation is driven: by a thread of another call,
+//      which calls a waiting one at its end (WAIT-1), or by itself.
 //  ASYNC-5  In a group an operation begins on a connection whose server is believed after the
 //      operation was submitted (TRUST-1).
 //
@@ -30,8 +32,10 @@
 #include "client/async/node_pool.h"
 #include "client/async/poll_descriptor.h"
 #include "client/async/submissions.h"
+#include "client/async/waiters.h"
 #include "client/engine/get_pipeline.h"
 #include "client/engine/write_pipeline.h"
+#include "rdma/transport/spin_window.h"
 
 namespace rkv::client {
 
@@ -44,7 +48,9 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
 
   void submit(AsyncOperation& operation) override;
   void cancel(AsyncOperation& operation) override;
-  Status wait_for(const std::atomic<bool>& ended) override;
+  Status wait_for(Waiter& waiter) override;
+  // kInvalidArgument: this thread is in a callback of this client.
+  Status may_wait() const;
   CallbackNode* take_node() override { return nodes_.take(); }
   // Submitted and not ended.
   std::size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
@@ -73,11 +79,14 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   }
   std::size_t poll_in_turn();
   bool arm_in_turn();
+  bool has_news();
+  bool spin(const Deadline& deadline);
   // Sleeps after arm_in_turn(), at most until the deadline.
   void sleep(const Deadline& deadline);
-  // Polls until `is_over(ended)` or the deadline. Returns how many have ended.
+  // Polls until `is_over(ended)` or the deadline, or until close() waits. Returns how many
+  // operations have ended. REQUIRES a turn.
   template <class IsOver>
-  std::size_t poll_until(const Deadline& deadline, IsOver is_over);
+  std::size_t drive(const Deadline& deadline, IsOver is_over);
   class Turn;  // excludes other drivers while it lives
 
   enum class Doing : std::uint8_t { kNothing, kConnect, kBelieve, kStep };
@@ -106,21 +115,27 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   Nanos wake_at(Nanos now);
   void note_stats();
 
+  // Apart from each other on lines of the processor's cache: what all threads write, and what the
+  // driving thread writes while others look.
+  static constexpr std::size_t kCacheLine = 64;
+
   NodePool nodes_;  // outlives all operations
   std::unique_ptr<Engine> engine_;
   const Clock& clock_;
   PollDescriptor descriptor_;
-  Submissions submissions_;
+  alignas(kCacheLine) Submissions submissions_;
   std::atomic<std::size_t> in_flight_ = 0;
+  alignas(kCacheLine) std::atomic<bool> sleeps_ = false;  // arm() has returned true, and nobody has
+                                                          // woken the driver
   std::atomic<bool> cancels_ = false;
-  std::atomic<bool> sleeps_ = false;  // arm() has returned true, and nobody has woken the driver
-  std::atomic<bool> driven_ = false;
+  std::atomic<bool> closing_ = false;  // close() waits for its turn
+  alignas(kCacheLine) std::atomic<bool> driven_ = false;
   std::atomic<bool> refused_ = false;      // a Turn was, since driven_ was set
-  std::atomic<bool> closing_ = false;      // close() waits for its turn
   std::atomic<std::thread::id> driver_{};  // while driven_
+  alignas(kCacheLine) Waiters waiters_;    // threads in wait_for() that do not drive
 
   // ---- of the driving thread
-  QueuedGets waiting_gets_;
+  alignas(kCacheLine) QueuedGets waiting_gets_;
   QueuedWrites waiting_writes_;
   const Deadline never_;  // the pipelines': each operation has its own
   GetPipeline gets_;
@@ -129,6 +144,7 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   bool lost_ = false;      // the connection is, and the pipelines know it
   bool sleeping_ = false;  // descriptor_ is
   std::thread::id sleeper_{};
+  rdma::SpinWindow spin_window_;
   bool owes_wake_ = false;  // another thread's sleep was ended: it must arm again
   bool has_more_ = false;   // poll() has left something to do
   Doing doing_ = Doing::kNothing;

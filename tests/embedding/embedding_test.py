@@ -98,7 +98,7 @@ class Project(unittest.TestCase):
         foreign = [n for n in names
                    if n != "RKV_0.1" and not re.match(r"((typeinfo|typeinfo name|vtable) for )?rkv::", n)]
         internal = [n for n in names if re.search(r"rkv::(client|shm|rdma::(shm|verbs))::[a-z]*", n)
-                    and not n.startswith(("rkv::Client", "rkv::AsyncClient"))]
+                    and not n.startswith(("rkv::Client", "rkv::AsyncClient", "rkv::SharedClient"))]
         self.assertEqual(foreign, [])
         self.assertEqual(internal, [])
         return names

@@ -164,6 +164,7 @@ TEST_F(Tidy, ServerAndClientIncludeOnlyTheSeamOfRdma) {
       if (line.starts_with("#include \"rdma/") || line.starts_with("#include \"rkv/rdma/")) {
         const bool doctor = file.path.starts_with("client/cli/doctor");
         EXPECT_TRUE(line == "#include \"rdma/transport/transport.h\"" ||
+                    line == "#include \"rdma/transport/spin_window.h\"" ||
                     line == "#include \"rdma/choose.h\"" ||
                     (doctor && line == "#include \"rdma/diagnosis/diagnosis.h\""))
             << file.path << ": " << line;

@@ -113,15 +113,15 @@ class [[nodiscard]] Pending {
   ~Pending() {
     if (state_ == nullptr) return;
     State* const state = state_.release();
-    if (!state->ended.load(std::memory_order_acquire)) state->core->cancel(*state);
+    if (!state->waiter.ended()) state->core->cancel(*state);
     state->leave();
   }
   // Whether the operation has ended: then wait() returns at once. Does not poll.
-  bool ready() const { return state_->ended.load(std::memory_order_acquire); }
+  bool ready() const { return state_->waiter.ended(); }
   // Polls until the operation has ended. kInvalidArgument: a callback of the client waits.
   // REQUIRES: called once.
   Result<T> wait() {
-    if (!ready()) RKV_RETURN_IF_ERROR(state_->core->wait_for(state_->ended));
+    if (!ready()) RKV_RETURN_IF_ERROR(state_->core->wait_for(state_->waiter));
     return std::move(*state_->result);
   }
 
@@ -135,7 +135,7 @@ class [[nodiscard]] Pending {
     client::StopOperation stop;
     std::string key;
     std::string value;
-    std::atomic<bool> ended = false;
+    client::Waiter waiter;
     std::atomic<bool> left = false;
     std::optional<Result<T>> result;
     void leave() {
@@ -182,7 +182,7 @@ class [[nodiscard]] Call {
       own.stop.forget();
       // A handle that was destroyed may have taken the memory of get_into() with it.
       if (!own.left.load(std::memory_order_acquire)) own.result = own.convert(own.request, result);
-      own.ended.store(true, std::memory_order_release);
+      own.waiter.end();
       own.leave();
     };
     submit(*state, state->stop);

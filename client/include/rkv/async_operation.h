@@ -50,7 +50,40 @@ class OperationList;
 class QueuedGets;
 class QueuedWrites;
 class Submissions;
+class Waiters;
 struct CallbackNode;
+
+// What a thread waits for: the end of an operation.
+class Waiter {
+ public:
+  Waiter() = default;
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+  bool ended() const { return (word_.load(std::memory_order_acquire) & kEnded) != 0; }
+  // For `done`. The waiter may be gone when this returns.
+  void end() { set(kEnded); }
+
+ private:
+  friend class Waiters;
+  static constexpr std::uint32_t kEnded = 1;
+  static constexpr std::uint32_t kCalled = 2;  // to drive the client
+
+  // Once the bit is set the waiter's thread may destroy it: the call after that only uses the
+  // address. A thread that sleeps on what is there now is woken for nothing, which it bears.
+  void set(std::uint32_t bit) {
+    word_.fetch_or(bit, std::memory_order_release);
+    word_.notify_one();
+  }
+  bool has_news() const { return word_.load(std::memory_order_acquire) != 0; }
+  void sleep() const { word_.wait(0, std::memory_order_acquire); }
+  bool take_call() { return (word_.fetch_and(~kCalled, std::memory_order_relaxed) & kCalled) != 0; }
+
+  std::atomic<std::uint32_t> word_ = 0;
+  bool is_listed_ = false;
+  Waiter* next_ = nullptr;
+  Waiter* previous_ = nullptr;
+};
+
 }  // namespace client
 
 // An operation from its submission to its end. The memory is the submitter's until submit() and
@@ -87,9 +120,9 @@ class RKV_EXPORT AsyncCore {
   // Ends the operation with kCancelled at the next poll(), unless it has ended before. REQUIRES
   // that its `done` has not returned.
   virtual void cancel(AsyncOperation& operation) = 0;
-  // Polls, or waits while other threads do, until `ended` is true, which the operation's `done`
-  // sets. kInvalidArgument: this thread is in a callback of the client.
-  virtual Status wait_for(const std::atomic<bool>& ended) = 0;
+  // Polls, or waits while other threads do, until the waiter has ended: the operation's `done` sees
+  // to that. kInvalidArgument: this thread is in a callback of the client.
+  virtual Status wait_for(client::Waiter& waiter) = 0;
   // A node whose `done` calls its callback and then gives the node back.
   virtual client::CallbackNode* take_node() = 0;
 };

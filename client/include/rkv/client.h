@@ -45,7 +45,8 @@ class Region;
 }  // namespace rdma
 namespace client {
 struct Engine;
-}
+class SharedEngines;
+}  // namespace client
 
 // Memory that values are READ into and put from without a copy. Created by
 // Client::allocate_buffer(), page-aligned and zeroed. A buffer may outlive its client, and serves
@@ -180,6 +181,7 @@ class RKV_EXPORT Client : public Operations<Client> {
  private:
   friend class Cluster;
   friend class Operations<Client>;
+  friend class client::SharedEngines;
   explicit Client(std::unique_ptr<client::Engine> engine);
   template <class Call>
   auto on(std::string_view /*key*/, Timeout /*timeout*/, Call call) {

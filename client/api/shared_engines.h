@@ -1,0 +1,215 @@
+// The connections of a SharedClient: engines that its threads drive in turn, and one engine more
+// for what blocks long.
+//
+// Invariants:
+//  SHARED-1  call() returns after the operation has ended, so key, value and result may lie in the
+//      caller's frame.
+//  SHARED-2  A write that was acknowledged over any connection is held until a flush covers it in
+//      the epoch it was acknowledged in. If a flush finds another epoch, the write may be lost, and
+//      that flush fails with kStale (as ACK-2).
+//
+// Thread safety: any thread, apart from the constructor and destructor.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/async/async_engine.h"
+#include "client/engine/acknowledged.h"
+#include "common/check.h"
+#include "common/mutex.h"
+#include "rkv/client.h"
+
+namespace rkv::client {
+
+// What was acknowledged over a connection and is not known to be on disk.
+class HeldWrites {
+ public:
+  void note(std::uint64_t epoch, Version version) {
+    const MutexLock lock(mutex_);
+    held_.connected(epoch);
+    held_.write(epoch, version);
+  }
+  Acknowledged held() {
+    const MutexLock lock(mutex_);
+    return held_;
+  }
+  // A flush that began when `before` was held was answered in this epoch. Returns true if a write
+  // of `before` may be lost.
+  bool flushed(Acknowledged before, std::uint64_t epoch) {
+    const MutexLock lock(mutex_);
+    if (held_ == before) {
+      held_ = {};
+    } else if (before.is_lost()) {
+      held_.take_lost();
+    }
+    before.connected(epoch);
+    return before.take_lost();
+  }
+
+ private:
+  Mutex mutex_;
+  Acknowledged held_ RKV_GUARDED_BY(mutex_){};
+};
+
+class SharedEngines {
+ public:
+  static constexpr std::size_t kMostConnections = 64;
+
+  static Result<std::unique_ptr<SharedEngines>> create(const ClientOptions& options,
+                                                       std::size_t connections,
+                                                       std::shared_ptr<rdma::Transport> transport,
+                                                       const Clock* clock, std::string* refusal);
+
+  // Carries out one operation and returns what `convert` makes of its end. `convert` runs on the
+  // thread that drives the connection, while this one waits.
+  template <class T, class Convert>
+  Result<T> call(const AsyncRequest& request, Convert convert);
+
+  // Carries out `count` operations, many at once, within the time. `make(index)` returns a request;
+  // `end(index, result)` takes its end. Both run on the thread that drives, one at a time, and on
+  // this one. In a callback of this client all end with kInvalidArgument.
+  template <class Make, class End>
+  void call_many(std::size_t count, std::chrono::milliseconds timeout, Make make, End end);
+
+  // Calls `use(client, time)` with the client for what blocks long, one thread after the other, and
+  // the time that is left for it. kTimeout: other threads' calls took all of it.
+  template <class Use>
+  auto exclusively(std::chrono::milliseconds timeout, Use use)
+      -> decltype(use(std::declval<Client&>(), timeout));
+
+  // All that any thread's writes were acknowledged for is on disk (SHARED-2).
+  Result<std::uint64_t> flush(std::chrono::milliseconds timeout);
+
+  ClientStats stats();
+  const std::string& describe() const { return description_; }
+  void describe_as(std::string text) { description_ = std::move(text); }
+
+ private:
+  struct Connection {
+    std::unique_ptr<AsyncEngine> engine;
+    HeldWrites held;
+  };
+  // Operations that a call has under way at once.
+  static constexpr std::size_t kMostAtOnce = 256;
+
+  SharedEngines() = default;
+  static std::chrono::milliseconds left(const Deadline& deadline) {
+    return std::chrono::milliseconds(std::max<std::int64_t>(1, deadline.left_ms()));
+  }
+  Connection& of_this_thread();
+  static void note(Connection& connection, const AsyncRequest& request, const Outcome& outcome);
+  bool begin_exclusive(const Deadline& deadline);
+  void end_exclusive();
+
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::string description_;
+  std::unique_ptr<Client> exclusive_;
+  Engine* exclusive_engine_ = nullptr;  // of exclusive_
+  Mutex exclusive_mutex_;
+  ConditionVariable exclusive_ends_;
+  bool is_exclusive_taken_ RKV_GUARDED_BY(exclusive_mutex_) = false;
+};
+
+template <class T, class Convert>
+Result<T> SharedEngines::call(const AsyncRequest& request, Convert convert) {
+  struct Operation : AsyncOperation {
+    Connection* connection = nullptr;
+    Convert* convert = nullptr;
+    Waiter waiter;
+    std::optional<Result<T>> result;
+  };
+  Connection& connection = of_this_thread();
+  RKV_RETURN_IF_ERROR(connection.engine->may_wait());
+  Operation operation;
+  operation.request = request;
+  operation.connection = &connection;
+  operation.convert = &convert;
+  operation.done = [](AsyncOperation& self, const Result<Outcome>& result) {
+    auto& own = static_cast<Operation&>(self);
+    if (result) note(*own.connection, own.request, *result);
+    own.result.emplace((*own.convert)(own.request, result));
+    own.waiter.end();
+  };
+  connection.engine->submit(operation);
+  RKV_RETURN_IF_ERROR(connection.engine->wait_for(operation.waiter));
+  return *std::move(operation.result);
+}
+
+template <class Make, class End>
+void SharedEngines::call_many(std::size_t count, std::chrono::milliseconds timeout, Make make,
+                              End end) {
+  struct Batch {
+    Connection& connection;
+    Make& make;
+    End& end;
+    Deadline deadline;
+    std::size_t count;
+    std::atomic<std::size_t> next;  // index of the first operation that is not begun
+    std::atomic<std::size_t> left;
+    Waiter waiter;
+  };
+  struct Operation : AsyncOperation {
+    Batch* batch = nullptr;
+    std::size_t index = 0;
+    void begin(std::size_t at) {
+      index = at;
+      request = batch->make(at);
+      request.get.timeout = request.put.timeout = left(batch->deadline);
+      batch->connection.engine->submit(*this);
+    }
+  };
+  if (count == 0) return;
+  Connection& connection = of_this_thread();
+  if (const Status may = connection.engine->may_wait(); !may) {
+    for (std::size_t i = 0; i < count; ++i)
+      end(i, Result<Outcome>(std::unexpected(may.error())));
+    return;
+  }
+  const std::size_t at_once = std::min(count, kMostAtOnce);
+  Batch batch{.connection = connection,
+              .make = make,
+              .end = end,
+              .deadline = connection.engine->engine().connector.deadline(timeout),
+              .count = count,
+              .next = at_once,
+              .left = count,
+              .waiter = {}};
+  const auto operations = std::make_unique<Operation[]>(at_once);
+  for (std::size_t i = 0; i < at_once; ++i) {
+    Operation& operation = operations[i];
+    operation.batch = &batch;
+    operation.done = [](AsyncOperation& self, const Result<Outcome>& result) {
+      auto& own = static_cast<Operation&>(self);
+      Batch& all = *own.batch;
+      if (result) note(all.connection, own.request, *result);
+      all.end(own.index, result);
+      if (const std::size_t at = all.next.fetch_add(1, std::memory_order_relaxed); at < all.count)
+        own.begin(at);
+      if (all.left.fetch_sub(1, std::memory_order_acq_rel) == 1) all.waiter.end();
+    };
+    operation.begin(i);
+  }
+  RKV_CHECK(connection.engine->wait_for(batch.waiter), "may_wait() has allowed it");
+}
+
+template <class Use>
+auto SharedEngines::exclusively(std::chrono::milliseconds timeout, Use use)
+    -> decltype(use(std::declval<Client&>(), timeout)) {
+  const Deadline deadline = exclusive_engine_->connector.deadline(timeout);
+  if (!begin_exclusive(deadline))
+    return fail(Code::kTimeout, "other threads' calls of this kind took the time");
+  auto result = use(*exclusive_, left(deadline));
+  end_exclusive();
+  return result;
+}
+
+}  // namespace rkv::client

@@ -1,0 +1,61 @@
+#include "client/async/waiters.h"
+
+namespace rkv::client {
+
+void Waiters::pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+void Waiters::call_first() {
+  const MutexLock lock(mutex_);
+  while (first_ != nullptr) {
+    Waiter& waiter = *first_;
+    unlink(waiter);
+    if (waiter.ended()) continue;  // its thread is about to leave
+    waiter.set(Waiter::kCalled);
+    return;
+  }
+}
+
+void Waiters::unlink(Waiter& waiter) {
+  (waiter.previous_ != nullptr ? waiter.previous_->next_ : first_) = waiter.next_;
+  (waiter.next_ != nullptr ? waiter.next_->previous_ : last_) = waiter.previous_;
+  waiter.next_ = waiter.previous_ = nullptr;
+  waiter.is_listed_ = false;
+  count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Waiters::leave(Waiter& waiter) {
+  bool was_called = false;
+  {
+    const MutexLock lock(mutex_);  // WAIT-3
+    if (waiter.is_listed_) unlink(waiter);
+    was_called = waiter.take_call();
+  }
+  if (was_called) call_one();  // WAIT-2
+}
+
+bool Waiters::Place::enter() {
+  const MutexLock lock(waiters_.mutex_);
+  if (waiter_.is_listed_) return false;
+  waiter_.take_call();  // somebody else drives, and will call at its end
+  waiter_.previous_ = waiters_.last_;
+  (waiters_.last_ != nullptr ? waiters_.last_->next_ : waiters_.first_) = &waiter_;
+  waiters_.last_ = &waiter_;
+  waiter_.is_listed_ = has_entered_ = true;
+  waiters_.count_.fetch_add(1, std::memory_order_seq_cst);
+  return true;
+}
+
+void Waiters::Place::drives() {
+  if (!has_entered_) return;
+  const MutexLock lock(waiters_.mutex_);
+  if (waiter_.is_listed_) waiters_.unlink(waiter_);
+  waiter_.take_call();
+}
+
+}  // namespace rkv::client
