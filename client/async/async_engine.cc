@@ -488,7 +488,9 @@ Status AsyncEngine::close() {
     awake();
     aside_.wait();
     doing_ = Doing::kNothing;
-    if (!std::exchange(closed_, true)) {
+    if (!closed_) {
+      admit();  // what was submitted before is in flight
+      closed_ = true;
       engine_->session.link.close();
       writes_.on_lost();
       fail_all({.code = Code::kDisconnected, .text = "the client was closed"});

@@ -96,7 +96,7 @@ class Project(unittest.TestCase):
         shown = run("nm", "-D", "--defined-only", "--demangle", library).splitlines()
         names = [line.split(" ", 2)[2].replace("@@RKV_0.1", "") for line in shown]
         foreign = [n for n in names
-                   if n != "RKV_0.1" and not re.match(r"((typeinfo|typeinfo name|vtable) for )?rkv::", n)]
+                   if n not in ("RKV_0.1", "RKV_C_1") and not n.endswith("@@RKV_C_1") and not re.match(r"((typeinfo|typeinfo name|vtable) for )?rkv::", n)]
         internal = [n for n in names if re.search(r"rkv::(client|shm|rdma::(shm|verbs))::[a-z]*", n)
                     and not n.startswith(("rkv::Client", "rkv::AsyncClient", "rkv::SharedClient"))]
         self.assertEqual(foreign, [])
@@ -198,6 +198,32 @@ class Embedding(Project):
         extras = self.shown(os.path.join(os.path.dirname(self.library), "librkv_rdma_extras.so.0.1"))
         self.assertTrue([n for n in extras if n.startswith("rkv::rdma::Channel::")])
         self.assertEqual([n for n in self.shown(self.library) if n.startswith("rkv::rdma::Channel::")], [])
+
+    def test_the_c_interface_stays_as_it_is(self):
+        """What programs were linked with is there; the list grows only."""
+        with open(os.path.join(HERE, "c_functions.txt"), encoding="utf-8") as file:
+            wanted = file.read().split()
+        with open(os.path.join(self.prefix, "include", "rkv", "c.h"), encoding="utf-8") as file:
+            declared = re.findall(r"RKV_C_EXPORT[^;(]*?\b(rkv_\w+)\(", file.read())
+        shown = [n.removesuffix("@@RKV_C_1") for n in self.shown(self.library) if n.endswith("@@RKV_C_1")]
+        self.assertEqual(sorted(set(declared)), sorted(wanted))
+        self.assertEqual(sorted(shown), sorted(wanted))
+
+    def test_a_program_in_c(self):
+        """Of C11, without a C++ compiler: shared, static, and by a C++ compiler that is asked for C++17."""
+        source = os.path.join(HERE, "program", "plain.c")
+        told = "got what was put\n"
+        program = os.path.join(self.scratch, "plain")
+        compiler = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", source, "-o", program]
+        flags = self.pkg_config("--cflags", "--libs", "rkv")
+        run(*compiler, *flags, f"-Wl,-rpath,{os.path.dirname(self.library)}")
+        self.assertEqual(run(program, self.server.address), told)
+        self.assertEqual(self.needs(program), ["librkv.so.0.1"])
+        run(*compiler, *static(self.pkg_config("--static", "--cflags", "--libs", "rkv")))
+        self.assertEqual(run(program, self.server.address), told)
+        self.assertEqual(self.needs(program), [])
+        run("g++", "-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-x", "c++",
+            "-I", os.path.join(self.prefix, "include"), "-include", "rkv/c.h", "/dev/null")
 
     def test_installed_files_know_nothing_of_this_machine(self):
         found = []

@@ -20,6 +20,8 @@ PRINTED = {
     "counters": "tickets: 10, then 9\ntickets are no longer 10\nvisits: 7\n",
     "event_loop": "100 tasks added 100, and 100 is stored\n",
     "asio_loop": "greeting, after a timer: hello\n",
+    "c_quick_start": "greeting: hello\nwith the version of before: conflict\n",
+    "c_event_loop": "100 added, 0 failed\n",
     "bulk_load": "put: 10000, failed: 0\ncompared equal: 10000\n",
 }
 

@@ -423,7 +423,7 @@ TEST(Async, AHandleThatIsLeftWithdrawsItsOperation) {
     outlives.emplace(closed.get("awaited").start());
   }
   EXPECT_TRUE(outlives->ready());
-  EXPECT_EQ(outlives->wait().error().code, Code::kInvalidArgument);
+  EXPECT_EQ(outlives->wait().error().code, Code::kDisconnected);
 }
 
 TEST(Async, CloseEndsWhatIsInFlightAndWhatComesLater) {

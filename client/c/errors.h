@@ -1,0 +1,36 @@
+// Errors of the C++ library, and exceptions, as C gets them.
+//
+// Thread safety: functions without shared state.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "rkv/c.h"
+#include "rkv/result.h"
+
+namespace rkv::c {
+
+// Fills `error`, which may be null, and returns its code.
+rkv_status report(const Error& given, rkv_error* error);
+// Of a connection that failed; `refusal`: what the server said, or empty.
+rkv_status report_refused(const Error& given, std::string_view refusal, rkv_error* error);
+rkv_status report(rkv_status code, std::string_view text, rkv_error* error);
+inline rkv_status wrong(std::string_view text, rkv_error* error) {
+  return report(RKV_INVALID_ARGUMENT, text, error);
+}
+
+// Calls `body`, which returns a status; turns an exception into one.
+template <class Body>
+rkv_status guarded(rkv_error* error, Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return report(RKV_OUT_OF_MEMORY, "the process is out of memory", error);
+  } catch (const std::exception& thrown) {
+    return report(RKV_INTERNAL, thrown.what(), error);
+  }
+}
+
+}  // namespace rkv::c

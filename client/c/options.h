@@ -1,0 +1,55 @@
+// Options of C: those of a client, by name, and those of operations, whose structs may be shorter
+// or longer than the library's.
+//
+// Thread safety: none; the functions have no shared state.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "client/c/errors.h"
+#include "rkv/c.h"
+#include "rkv/operations.h"
+#include "rkv/options.h"
+
+struct rkv_options {
+  rkv::ClientOptions client;
+  std::size_t connections = 1;
+};
+
+namespace rkv::c {
+
+// Sets the option of that name. Returns what is wrong; empty: nothing.
+std::string set_option(rkv_options& options, std::string_view name, std::string_view value);
+
+// Copies the struct of a caller, which an older or newer header has defined. Fields that the caller
+// does not know are 0. Null: all are. False: it has no valid size, or it sets fields that this
+// library does not know.
+template <class Options>
+bool copy_options(const Options* given, Options& own) {
+  own = {};
+  own.struct_size = sizeof own;
+  if (given == nullptr) return true;
+  constexpr std::size_t kMost = 4096;
+  const std::size_t size = given->struct_size;
+  if (size < sizeof size || size > kMost) return false;
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
+  for (std::size_t i = sizeof own; i < size; ++i) {
+    if (bytes[i] != 0) return false;
+  }
+  std::memcpy(&own, bytes, size < sizeof own ? size : sizeof own);
+  own.struct_size = sizeof own;
+  return true;
+}
+
+rkv_status get_options(const rkv_get_options* given, GetOptions& options, rkv_error* error);
+rkv_status write_options(const rkv_write_options* given, PutOptions& options, rkv_error* error);
+rkv_status wrong_size(rkv_error* error);
+// Of a write other than a put.
+inline WriteOptions plain(const PutOptions& options) {
+  return {.durability = options.durability, .timeout = options.timeout};
+}
+
+}  // namespace rkv::c

@@ -1,0 +1,37 @@
+// Bytes that C gives and gets.
+//
+// Thread safety: values.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "rkv/c.h"
+#include "rkv/scan.h"
+#include "rkv/values.h"
+
+struct rkv_value {
+  rkv::Value value;
+};
+struct rkv_page {
+  rkv::ScanPage page;
+};
+
+namespace rkv::c {
+
+// Nothing: null where there should be bytes.
+inline std::optional<std::string_view> text_of(const void* data, std::size_t size) {
+  if (data == nullptr && size != 0) return std::nullopt;
+  return data == nullptr ? std::string_view()
+                         : std::string_view(static_cast<const char*>(data), size);
+}
+// False: one of them is null where there should be bytes.
+bool texts_of(const rkv_slice* slices, std::size_t count, std::vector<std::string_view>& texts);
+
+inline rkv_slice slice_of(std::string_view text) {
+  return {.data = text.data(), .size = text.size()};
+}
+
+}  // namespace rkv::c

@@ -1,0 +1,408 @@
+// The interface of C against a server: every function, wrong arguments, and handles that are closed
+// while they are used.
+#include "rkv/c.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/system/whole_value.h"
+#include "tests/system/world.h"
+
+namespace rkv::testing_support {
+namespace {
+
+class Options {
+ public:
+  explicit Options(const Server& server) {
+    set("server", server.address());
+    set("transport", std::array{"", "verbs", "shm", "tcp"}[static_cast<int>(test_transport())]);
+  }
+  ~Options() { rkv_options_free(options_); }
+  Options(const Options&) = delete;
+  Options& operator=(const Options&) = delete;
+  void set(const char* name, const std::string& value) {
+    rkv_error error;
+    EXPECT_EQ(rkv_options_set(options_, name, value.c_str(), &error), RKV_OK) << error.text;
+  }
+  rkv_options* get() { return options_; }
+
+ private:
+  rkv_options* options_ = rkv_options_new();
+};
+
+class C : public ::testing::Test {
+ protected:
+  C() : options_(server_) {
+    EXPECT_EQ(rkv_connect(options_.get(), &client_, &error_), RKV_OK) << error_.text;
+  }
+  ~C() override { rkv_free(client_); }
+  rkv_status put(const std::string& key, const std::string& value,
+                 const rkv_write_options* options = nullptr, std::uint64_t* version = nullptr) {
+    return rkv_put(client_, key.data(), key.size(), value.data(), value.size(), options, version,
+                   &error_);
+  }
+  // The value, or the code in words.
+  std::string get(const std::string& key) {
+    rkv_value* value = nullptr;
+    const rkv_status status = rkv_get(client_, key.data(), key.size(), nullptr, &value, &error_);
+    if (status != RKV_OK) return rkv_status_text(status);
+    std::string text(static_cast<const char*>(rkv_value_data(value)), rkv_value_size(value));
+    rkv_value_free(value);
+    return text;
+  }
+  rkv_async* connect_async() {
+    rkv_async* client = nullptr;
+    EXPECT_EQ(rkv_async_connect(options_.get(), &client, &error_), RKV_OK) << error_.text;
+    return client;
+  }
+
+  Server server_{{"--memory", "64MiB"}};
+  Options options_;
+  rkv_error error_{};
+  rkv_client* client_ = nullptr;
+};
+
+TEST_F(C, ValuesAndCountersAreReadAndWritten) {
+  std::uint64_t version = 0;
+  ASSERT_EQ(put("key", std::string("a\0b", 3), nullptr, &version), RKV_OK) << error_.text;
+  EXPECT_EQ(get("key"), std::string("a\0b", 3));
+  rkv_value* value = nullptr;
+  ASSERT_EQ(rkv_get(client_, "key", 3, nullptr, &value, nullptr), RKV_OK);
+  EXPECT_EQ(rkv_value_version(value), version);
+  EXPECT_EQ(rkv_value_expires_at_ms(value), 0U);
+  EXPECT_EQ(rkv_value_is_counter(value), 0);
+  EXPECT_EQ(static_cast<const char*>(rkv_value_data(value))[3], '\0');
+  rkv_value_free(value);
+
+  ASSERT_EQ(put("empty", ""), RKV_OK);
+  EXPECT_EQ(get("empty"), "");
+  EXPECT_EQ(get("absent"), "not found");
+
+  std::array<char, 4> room{};
+  std::size_t size = 0;
+  ASSERT_EQ(
+      rkv_get_into(client_, "key", 3, room.data(), room.size(), nullptr, &size, &version, &error_),
+      RKV_OK);
+  EXPECT_EQ(std::string(room.data(), size), std::string("a\0b", 3));
+  EXPECT_EQ(rkv_get_into(client_, "key", 3, room.data(), 2, nullptr, &size, nullptr, &error_),
+            RKV_TOO_LARGE);
+  EXPECT_EQ(size, 3U);
+
+  rkv_write_options options = RKV_WRITE_OPTIONS_INIT;
+  options.if_absent = 1;
+  EXPECT_EQ(put("key", "x", &options), RKV_CONFLICT);
+  EXPECT_EQ(error_.code, RKV_CONFLICT);
+  EXPECT_EQ(error_.may_have_happened, 0);
+  options = RKV_WRITE_OPTIONS_INIT;
+  options.has_if_version = 1;
+  options.if_version = version;
+  EXPECT_EQ(put("key", "next", &options), RKV_OK);
+  EXPECT_EQ(rkv_delete(client_, "key", 3, &options, nullptr, &error_), RKV_CONFLICT);
+  EXPECT_EQ(rkv_delete(client_, "key", 3, nullptr, nullptr, &error_), RKV_OK);
+  EXPECT_EQ(get("key"), "not found");
+
+  std::int64_t number = 0;
+  EXPECT_EQ(rkv_incr(client_, "n", 1, 5, nullptr, &number, &error_), RKV_OK);
+  EXPECT_EQ(rkv_incr(client_, "n", 1, -7, nullptr, &number, &error_), RKV_OK);
+  EXPECT_EQ(number, -2);
+  int done = 0;
+  EXPECT_EQ(rkv_counter_cas(client_, "n", 1, -2, 40, nullptr, &done, &number, &error_), RKV_OK);
+  EXPECT_EQ(done, 1);
+  EXPECT_EQ(rkv_get_counter(client_, "n", 1, nullptr, &number, &error_), RKV_OK);
+  EXPECT_EQ(number, 40);
+  EXPECT_EQ(rkv_incr(client_, "empty", 5, 1, nullptr, nullptr, &error_), RKV_WRONG_TYPE);
+}
+
+TEST_F(C, ManyKeysEachHaveTheirOwnStatus) {
+  constexpr std::size_t kCount = 500;
+  std::vector<std::string> names;
+  std::vector<std::string> texts;
+  std::vector<rkv_slice> keys;
+  std::vector<rkv_slice> items;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    names.push_back(fmt::format("key {:03}", i));
+    texts.push_back(whole_value(i, 1 + i % 30));
+  }
+  names[7].clear();  // no key
+  for (std::size_t i = 0; i < kCount; ++i) {
+    keys.push_back({names[i].data(), names[i].size()});
+    items.push_back({texts[i].data(), texts[i].size()});
+  }
+  std::vector<rkv_status> statuses(kCount, -1);
+  std::vector<std::uint64_t> versions(kCount);
+  ASSERT_EQ(rkv_multi_put(client_, keys.data(), items.data(), kCount, nullptr, versions.data(),
+                          statuses.data(), &error_),
+            RKV_OK);
+  EXPECT_EQ(error_.code, RKV_INVALID_ARGUMENT);
+  std::vector<rkv_value*> values(kCount);
+  std::vector<rkv_status> got(kCount, -1);
+  ASSERT_EQ(
+      rkv_multi_get(client_, keys.data(), kCount, nullptr, values.data(), got.data(), &error_),
+      RKV_OK);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    EXPECT_EQ(statuses[i], i == 7 ? RKV_INVALID_ARGUMENT : RKV_OK);
+    EXPECT_EQ(got[i], statuses[i]);
+    if (i == 7) {
+      EXPECT_EQ(values[i], nullptr);
+      continue;
+    }
+    EXPECT_EQ(
+        std::string(static_cast<const char*>(rkv_value_data(values[i])), rkv_value_size(values[i])),
+        texts[i]);
+    EXPECT_EQ(rkv_value_version(values[i]), versions[i]);
+    rkv_value_free(values[i]);
+  }
+  EXPECT_EQ(rkv_multi_get(client_, nullptr, 0, nullptr, nullptr, nullptr, &error_), RKV_OK);
+}
+
+// What callbacks have been told.
+struct Told {
+  int ended = 0;
+  std::int64_t most = 0;
+  std::string value;
+  rkv_status status = RKV_OK;
+  static void note(void* context, const rkv_result* result) {
+    Told& own = *static_cast<Told*>(context);
+    ++own.ended;
+    own.status = result->status;
+    own.most = std::max(own.most, result->number);
+    if (result->value.size != 0)
+      own.value.assign(static_cast<const char*>(result->value.data), result->value.size);
+    EXPECT_EQ(result->error == nullptr, result->status == RKV_OK);
+  }
+};
+
+class CAsync : public C {
+ protected:
+  CAsync() : async_(connect_async()) {}
+  ~CAsync() override { rkv_async_free(async_); }
+  // As an event loop does.
+  void run() {
+    while (rkv_async_in_flight(async_) != 0) {
+      rkv_async_poll(async_);
+      if (rkv_async_in_flight(async_) == 0 || rkv_async_arm(async_) == 0) continue;
+      pollfd event{.fd = rkv_async_descriptor(async_), .events = POLLIN, .revents = 0};
+      ASSERT_EQ(poll(&event, 1, 20'000), 1);
+    }
+  }
+  rkv_status begin_get(rkv_error* error = nullptr) {
+    return rkv_async_get(async_, "key", 3, nullptr, nullptr, &Told::note, &told_, error);
+  }
+
+  Told told_;
+  rkv_async* const async_;
+};
+
+TEST_F(CAsync, OperationsCallBackOnAnEventLoop) {
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(rkv_async_incr(async_, "n", 1, 1, nullptr, nullptr, &Told::note, &told_, &error_),
+              RKV_OK);
+  }
+  run();
+  EXPECT_EQ(told_.ended, 200);
+  EXPECT_EQ(told_.most, 200);
+  ASSERT_EQ(
+      rkv_async_put(async_, "key", 3, "value", 5, nullptr, nullptr, &Told::note, &told_, nullptr),
+      RKV_OK);
+  run();
+  ASSERT_EQ(begin_get(), RKV_OK);
+  std::size_t ended = 0;
+  EXPECT_EQ(rkv_async_wait(async_, 20'000, &ended, &error_), RKV_OK) << error_.text;
+  EXPECT_EQ(ended, 1U);
+  EXPECT_EQ(told_.value, "value");
+  ASSERT_EQ(rkv_async_delete(async_, "key", 3, nullptr, nullptr, &Told::note, &told_, nullptr),
+            RKV_OK);
+  run();
+  ASSERT_EQ(begin_get(), RKV_OK);
+  run();
+  EXPECT_EQ(told_.status, RKV_NOT_FOUND);
+}
+
+TEST_F(CAsync, AStopWithdrawsAnOperation) {
+  rkv_stop* const stop = rkv_stop_new();
+  ASSERT_EQ(rkv_async_put(async_, "key", 3, "x", 1, nullptr, stop, &Told::note, &told_, nullptr),
+            RKV_OK);
+  rkv_stop_request(stop);
+  rkv_stop_free(stop);
+  run();
+  EXPECT_EQ(told_.status, RKV_CANCELLED);
+  EXPECT_EQ(get("key"), "not found");
+}
+
+TEST_F(CAsync, ACallbackCanNeitherWaitNorClose) {
+  struct Inside {
+    rkv_async* client;
+    rkv_status waited = RKV_OK;
+    rkv_status closed = RKV_OK;
+  } inside{async_};
+  const auto callback = [](void* context, const rkv_result*) {
+    auto& own = *static_cast<Inside*>(context);
+    own.waited = rkv_async_wait(own.client, 0, nullptr, nullptr);
+    own.closed = rkv_async_close(own.client, nullptr);
+  };
+  ASSERT_EQ(rkv_async_get(async_, "key", 3, nullptr, nullptr, callback, &inside, nullptr), RKV_OK);
+  run();
+  EXPECT_EQ(inside.waited, RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(inside.closed, RKV_INVALID_ARGUMENT);
+}
+
+TEST_F(CAsync, CloseEndsWhatIsInFlightAndLaterCallsAreRefused) {
+  ASSERT_EQ(begin_get(), RKV_OK);
+  EXPECT_EQ(rkv_async_close(async_, &error_), RKV_OK) << error_.text;
+  EXPECT_EQ(told_.ended, 1);
+  EXPECT_EQ(told_.status, RKV_DISCONNECTED);
+  EXPECT_EQ(begin_get(&error_), RKV_INVALID_ARGUMENT);
+  EXPECT_STREQ(error_.text, "the client is closed");
+  EXPECT_EQ(rkv_async_descriptor(async_), -1);
+  EXPECT_EQ(rkv_async_close(async_, &error_), RKV_INVALID_ARGUMENT);
+}
+
+TEST_F(C, AClientIsClosedUnderThreadsThatUseIt) {
+  ASSERT_EQ(put("key", "value"), RKV_OK);
+  std::atomic<int> at_work = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      rkv_status status = RKV_OK;
+      for (std::uint64_t i = 0; status == RKV_OK; ++i) {
+        std::array<char, 8> room{};
+        std::size_t size = 0;
+        rkv_error error;
+        status = rkv_get_into(client_, "key", 3, room.data(), room.size(), nullptr, &size, nullptr,
+                              &error);
+        if (status == RKV_OK) {
+          EXPECT_EQ(std::string(room.data(), size), "value");
+        } else {
+          EXPECT_STREQ(error.text, "the client is closed");
+        }
+        if (i == 100) ++at_work;
+      }
+      EXPECT_EQ(status, RKV_INVALID_ARGUMENT);
+    });
+  }
+  while (at_work != 4)
+    std::this_thread::yield();
+  EXPECT_EQ(rkv_close(client_, &error_), RKV_OK);
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(rkv_close(client_, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(rkv_describe(client_), nullptr);
+}
+
+TEST_F(C, WrongArgumentsAreRefusedWithASentence) {
+  const auto is_refused = [&](rkv_status status, const std::string& part) {
+    EXPECT_EQ(status, RKV_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error_.text).find(part), std::string::npos) << error_.text;
+  };
+  is_refused(rkv_connect(options_.get(), nullptr, &error_), "must not be NULL");
+  is_refused(rkv_put(nullptr, "k", 1, "v", 1, nullptr, nullptr, &error_),
+             "client must not be NULL");
+  is_refused(rkv_put(client_, nullptr, 1, "v", 1, nullptr, nullptr, &error_), "must not be NULL");
+  is_refused(rkv_put(client_, "k", 1, nullptr, 1, nullptr, nullptr, &error_), "must not be NULL");
+  is_refused(rkv_put(client_, nullptr, 0, nullptr, 0, nullptr, nullptr, &error_), "key");
+  is_refused(rkv_get(client_, "k", 1, nullptr, nullptr, &error_), "must not be NULL");
+  is_refused(rkv_get_into(client_, "k", 1, nullptr, 8, nullptr, nullptr, nullptr, &error_),
+             "must not be NULL");
+  is_refused(rkv_options_set(options_.get(), "sever", "x", &error_), "no option 'sever'");
+  is_refused(rkv_options_set(options_.get(), "timeout", "5", &error_), "a duration with a unit");
+  is_refused(rkv_options_set(options_.get(), "cache", "much", &error_), "a size");
+  is_refused(rkv_options_set(options_.get(), "transport", "udp", &error_), "auto, verbs, shm, tcp");
+  is_refused(rkv_options_set(options_.get(), "connections", "65", &error_), "from 1 to 64");
+  is_refused(rkv_options_set(nullptr, "name", "x", &error_), "must not be NULL");
+  rkv_async* const async = connect_async();
+  is_refused(rkv_async_get(async, "k", 1, nullptr, nullptr, nullptr, nullptr, &error_),
+             "callback must not be NULL");
+  rkv_async_free(async);
+
+  rkv_write_options none{};  // not begun by RKV_WRITE_OPTIONS_INIT
+  is_refused(put("k", "v", &none), "RKV_..._OPTIONS_INIT");
+  rkv_write_options options = RKV_WRITE_OPTIONS_INIT;
+  options.durability = 9;
+  is_refused(put("k", "v", &options), "durability");
+  options = RKV_WRITE_OPTIONS_INIT;
+  options.if_absent = 1;
+  rkv_slice key{"k", 1};
+  rkv_status status = RKV_OK;
+  is_refused(rkv_multi_put(client_, &key, &key, 1, &options, nullptr, &status, &error_),
+             "neither conditions");
+  // A struct of a newer header: what this library does not know must be 0.
+  struct Newer {
+    rkv_write_options known = RKV_WRITE_OPTIONS_INIT;
+    std::uint64_t unknown = 0;
+  } newer;
+  newer.known.struct_size = sizeof newer;
+  EXPECT_EQ(put("k", "v", &newer.known), RKV_OK) << error_.text;
+  newer.unknown = 1;
+  is_refused(put("k", "v", &newer.known), "a newer library");
+  // Of an older one.
+  options = RKV_WRITE_OPTIONS_INIT;
+  options.struct_size = offsetof(rkv_write_options, ttl_ms);
+  options.ttl_ms = ~std::uint64_t{0};  // not of that struct
+  EXPECT_EQ(put("k", "v", &options), RKV_OK) << error_.text;
+
+  EXPECT_EQ(rkv_value_data(nullptr), nullptr);
+  EXPECT_EQ(rkv_value_size(nullptr), 0U);
+  EXPECT_EQ(rkv_page_count(nullptr), 0U);
+  rkv_value_free(nullptr);
+  rkv_page_free(nullptr);
+  rkv_free(nullptr);
+  rkv_async_free(nullptr);
+  EXPECT_STREQ(rkv_status_text(-3), "unknown");
+  EXPECT_STREQ(rkv_status_text(200), rkv_status_text(255));
+}
+
+TEST(CScan, PagesLeadToTheLastKey) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "32MiB", "--data-dir", scratch.path("data")});
+  Options options(server);
+  options.set("connections", "2");
+  rkv_error error{};
+  rkv_client* client = nullptr;
+  ASSERT_EQ(rkv_connect(options.get(), &client, &error), RKV_OK) << error.text;
+  for (int i = 0; i < 50; ++i) {
+    const std::string key = fmt::format("user/{:02}", i);
+    ASSERT_EQ(
+        rkv_put(client, key.data(), key.size(), key.data(), key.size(), nullptr, nullptr, &error),
+        RKV_OK);
+  }
+  ASSERT_EQ(rkv_flush(client, 20'000, &error), RKV_OK) << error.text;
+  ASSERT_EQ(rkv_ping(client, 20'000, &error), RKV_OK) << error.text;
+  rkv_scan_options scan = RKV_SCAN_OPTIONS_INIT;
+  scan.prefix = {"user/", 5};
+  scan.limit = 7;
+  std::string token;
+  int seen = 0;
+  do {
+    scan.token = {token.data(), token.size()};
+    rkv_page* page = nullptr;
+    ASSERT_EQ(rkv_scan(client, &scan, &page, &error), RKV_OK) << error.text;
+    rkv_entry entry;
+    for (std::size_t i = 0; i < rkv_page_count(page); ++i, ++seen) {
+      ASSERT_EQ(rkv_page_entry(page, i, &entry), RKV_OK);
+      const std::string key(static_cast<const char*>(entry.key.data), entry.key.size);
+      EXPECT_EQ(key, fmt::format("user/{:02}", seen));
+      EXPECT_EQ(std::string(static_cast<const char*>(entry.value.data), entry.value.size), key);
+    }
+    EXPECT_EQ(rkv_page_entry(page, rkv_page_count(page), &entry), RKV_INVALID_ARGUMENT);
+    const rkv_slice next = rkv_page_token(page);
+    token.assign(static_cast<const char*>(next.data), next.size);
+    rkv_page_free(page);
+  } while (!token.empty());
+  EXPECT_EQ(seen, 50);
+  rkv_value* json = nullptr;
+  ASSERT_EQ(rkv_server_stats(client, 20'000, &json, &error), RKV_OK) << error.text;
+  EXPECT_EQ(*static_cast<const char*>(rkv_value_data(json)), '{');
+  rkv_value_free(json);
+  rkv_free(client);
+}
+
+}  // namespace
+}  // namespace rkv::testing_support
