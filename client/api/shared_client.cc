@@ -209,9 +209,7 @@ Result<std::uint64_t> SharedClient::flush(Timeout timeout) {
 }
 
 Result<std::uint64_t> SharedClient::backup(std::string_view name, Timeout timeout) {
-  RKV_RETURN_IF_ERROR(flush(timeout));
-  return engines_->exclusively(
-      timeout, [&](Client& client, Timeout time) { return client.backup(name, time); });
+  return engines_->backup(name, timeout);
 }
 
 Result<std::string> SharedClient::server_stats(Timeout timeout) {

@@ -5,6 +5,39 @@
 
 namespace rkv::client {
 
+void HeldWrites::note(std::uint64_t epoch, Version version, Version mark) {
+  const MutexLock lock(mutex_);
+  ++now_.notes;
+  if (epoch != now_.epoch) {
+    if (now_.holds()) now_.lost_at = now_.notes;
+    now_.version = {};
+    now_.cell_at = 0;
+    now_.epoch = epoch;
+  }
+  if (version.bits == 0) {
+    now_.cell_at = now_.notes;
+  } else {
+    now_.version = std::max(now_.version, version);
+  }
+  if (now_.version <= mark) now_.version = {};
+}
+
+HeldWrites::State HeldWrites::state() {
+  const MutexLock lock(mutex_);
+  return now_;
+}
+
+bool HeldWrites::flushed(const State& before, std::uint64_t epoch, Version version) {
+  const MutexLock lock(mutex_);
+  const bool is_of_other = before.holds() && before.epoch != epoch;
+  if (now_.epoch == before.epoch) {
+    if (now_.version <= (is_of_other ? before.version : version)) now_.version = {};
+    if (now_.cell_at <= before.notes) now_.cell_at = 0;
+  }
+  if (now_.lost_at <= before.notes) now_.lost_at = 0;
+  return before.lost_at != 0 || is_of_other;
+}
+
 Result<std::unique_ptr<SharedEngines>> SharedEngines::create(
     const ClientOptions& options, std::size_t connections,
     std::shared_ptr<rdma::Transport> transport, const Clock* clock, std::string* refusal) {
@@ -13,8 +46,21 @@ Result<std::unique_ptr<SharedEngines>> SharedEngines::create(
   std::unique_ptr<SharedEngines> made(new SharedEngines);
   ClientOptions each = options;
   each.cache_bytes /= connections;
+  static const SteadyClock steady;
+  const Deadline deadline =
+      Deadline::after_ms(clock != nullptr ? *clock : steady, options.timeout.count());
+  RKV_ASSIGN_OR_RETURN(const auto credentials, Credentials::of(options));
+  const auto create = [&] {
+    return Engine::create_unconnected(each, credentials ? &*credentials : nullptr, transport, clock,
+                                      nullptr);
+  };
   for (std::size_t i = 0; i < connections; ++i) {
-    RKV_ASSIGN_OR_RETURN(auto engine, Engine::create(each, transport, clock, refusal));
+    RKV_ASSIGN_OR_RETURN(auto engine, create());
+    const Status connected = options.repeat_connect
+                                 ? engine->connector.ensure_connected(deadline)
+                                 : engine->connector.connect_without_wait(deadline);
+    if (refusal != nullptr) *refusal = engine->session.refusal;
+    if (!connected) return std::unexpected(connected.error());
     made->description_ = engine->description;
     auto connection = std::make_unique<Connection>();
     RKV_ASSIGN_OR_RETURN(connection->engine, AsyncEngine::create(std::move(engine)));
@@ -22,10 +68,7 @@ Result<std::unique_ptr<SharedEngines>> SharedEngines::create(
   }
   each.cache_bytes = 0;
   each.reads_in_flight = each.requests_in_flight = 1;
-  RKV_ASSIGN_OR_RETURN(const auto credentials, Credentials::of(options));
-  RKV_ASSIGN_OR_RETURN(auto exclusive,
-                       Engine::create_unconnected(each, credentials ? &*credentials : nullptr,
-                                                  std::move(transport), clock, nullptr));
+  RKV_ASSIGN_OR_RETURN(auto exclusive, create());
   made->exclusive_engine_ = exclusive.get();
   made->exclusive_ = std::make_unique<Client>(Client(std::move(exclusive)));
   return made;
@@ -40,45 +83,51 @@ SharedEngines::Connection& SharedEngines::of_this_thread() {
 
 void SharedEngines::note(Connection& connection, const AsyncRequest& request,
                          const Outcome& outcome) {
-  if (request.kind == AsyncRequest::Kind::kGet || outcome.durability == Durability::kSync) return;
+  if (request.kind == AsyncRequest::Kind::kGet) return;
   if (request.kind == AsyncRequest::Kind::kSwap && !outcome.swapped) return;
-  // A counter in a cell has no version, and no mark covers it.
-  const Version version{outcome.version != 0 ? outcome.version : ~std::uint64_t{0}};
-  connection.held.note(connection.engine->engine().session.map.epoch(), version);
+  if (request.put.durability == Durability::kSync) return;
+  const RemoteMap& map = connection.engine->engine().session.map;
+  connection.held.note(map.epoch(), {outcome.version}, map.marks().sync());
 }
 
-bool SharedEngines::begin_exclusive(const Deadline& deadline) {
-  const MutexLock lock(exclusive_mutex_);
-  while (is_exclusive_taken_) {
-    if (deadline.passed()) return false;
-    exclusive_ends_.wait_for(exclusive_mutex_, std::chrono::milliseconds(deadline.left_ms()));
+SharedEngines::Exclusively::Exclusively(SharedEngines& engines, const Deadline& deadline)
+    : engines_(engines) {
+  const MutexLock lock(engines_.exclusive_mutex_);
+  while (engines_.is_exclusive_taken_) {
+    if (deadline.passed()) return;
+    engines_.exclusive_ends_.wait_for(engines_.exclusive_mutex_,
+                                      std::chrono::milliseconds(deadline.left_ms()));
   }
-  is_exclusive_taken_ = true;
-  return true;
+  has_ = engines_.is_exclusive_taken_ = true;
 }
 
-void SharedEngines::end_exclusive() {
+SharedEngines::Exclusively::~Exclusively() {
+  if (!has_) return;
   {
-    const MutexLock lock(exclusive_mutex_);
-    is_exclusive_taken_ = false;
+    const MutexLock lock(engines_.exclusive_mutex_);
+    engines_.is_exclusive_taken_ = false;
+    engines_.exclusive_stats_ = engines_.exclusive_engine_->stats();
   }
-  exclusive_ends_.notify_one();
+  engines_.exclusive_ends_.notify_one();
 }
 
 Result<std::uint64_t> SharedEngines::flush(std::chrono::milliseconds timeout) {
-  std::vector<Acknowledged> held;
+  std::vector<HeldWrites::State> before;
   for (const auto& connection : connections_)
-    held.push_back(connection->held.held());
+    before.push_back(connection->held.state());
   std::uint64_t epoch = 0;
+  bool lost = false;
   RKV_ASSIGN_OR_RETURN(const std::uint64_t version,
                        exclusively(timeout, [&](Client& client, std::chrono::milliseconds time) {
                          auto flushed = client.flush(time);
+                         // Of the changes that this client has made itself. It has sent nothing.
+                         lost = !flushed && flushed.error().code == Code::kStale;
+                         if (lost) flushed = client.flush(time);
                          epoch = exclusive_engine_->session.map.epoch();
                          return flushed;
                        }));
-  bool lost = false;
-  for (std::size_t i = 0; i < held.size(); ++i)
-    lost = connections_[i]->held.flushed(held[i], epoch) || lost;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    lost = connections_[i]->held.flushed(before[i], epoch, {version}) || lost;
   if (lost) {
     return fail(Code::kStale,
                 "the server has restarted: acknowledged writes that were not on disk may be lost");
@@ -86,10 +135,21 @@ Result<std::uint64_t> SharedEngines::flush(std::chrono::milliseconds timeout) {
   return version;
 }
 
+Result<std::uint64_t> SharedEngines::backup(std::string_view name,
+                                            std::chrono::milliseconds timeout) {
+  const Deadline deadline = exclusive_engine_->connector.deadline(timeout);
+  if (is_backup_name(name)) RKV_RETURN_IF_ERROR(flush(left(deadline)));  // else it is refused below
+  return exclusively(left(deadline), [&](Client& client, std::chrono::milliseconds time) {
+    return client.backup(name, time);
+  });
+}
+
 ClientStats SharedEngines::stats() {
   ClientStats sum;
   for (const auto& connection : connections_)
     sum += connection->engine->stats();
+  const MutexLock lock(exclusive_mutex_);
+  sum += exclusive_stats_;
   return sum;
 }
 

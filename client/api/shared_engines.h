@@ -23,41 +23,38 @@
 #include <vector>
 
 #include "client/async/async_engine.h"
-#include "client/engine/acknowledged.h"
 #include "common/check.h"
+#include "common/layout.h"
 #include "common/mutex.h"
 #include "rkv/client.h"
 
 namespace rkv::client {
 
 // What was acknowledged over a connection and is not known to be on disk.
+//
+// Thread safety: any thread.
 class HeldWrites {
  public:
-  void note(std::uint64_t epoch, Version version) {
-    const MutexLock lock(mutex_);
-    held_.connected(epoch);
-    held_.write(epoch, version);
-  }
-  Acknowledged held() {
-    const MutexLock lock(mutex_);
-    return held_;
-  }
-  // A flush that began when `before` was held was answered in this epoch. Returns true if a write
-  // of `before` may be lost.
-  bool flushed(Acknowledged before, std::uint64_t epoch) {
-    const MutexLock lock(mutex_);
-    if (held_ == before) {
-      held_ = {};
-    } else if (before.is_lost()) {
-      held_.take_lost();
-    }
-    before.connected(epoch);
-    return before.take_lost();
-  }
+  // At some moment.
+  struct State {
+    std::uint64_t notes = 0;  // of all epochs
+    std::uint64_t epoch = 0;
+    Version version{};          // the newest of the epoch; 0: none
+    std::uint64_t cell_at = 0;  // the newest change of a counter in a cell, by `notes`; 0: none
+    std::uint64_t lost_at =
+        0;  // when something held turned out to be of an earlier epoch; 0: never
+    bool holds() const { return version.bits != 0 || cell_at != 0; }
+  };
+  // `version` 0: a counter in a cell, which no mark covers. `mark`: what is on disk in the epoch.
+  void note(std::uint64_t epoch, Version version, Version mark);
+  State state();
+  // A flush that began at `before` was answered in `epoch`: all up to `version` is on disk. Returns
+  // true, once for each loss, if a write that was acknowledged before it may be lost.
+  bool flushed(const State& before, std::uint64_t epoch, Version version);
 
  private:
   Mutex mutex_;
-  Acknowledged held_ RKV_GUARDED_BY(mutex_){};
+  State now_ RKV_GUARDED_BY(mutex_){};
 };
 
 class SharedEngines {
@@ -89,6 +86,9 @@ class SharedEngines {
   // All that any thread's writes were acknowledged for is on disk (SHARED-2).
   Result<std::uint64_t> flush(std::chrono::milliseconds timeout);
 
+  // Flushes first: the exclusive client knows nothing of the others' writes.
+  Result<std::uint64_t> backup(std::string_view name, std::chrono::milliseconds timeout);
+
   ClientStats stats();
   const std::string& describe() const { return description_; }
   void describe_as(std::string text) { description_ = std::move(text); }
@@ -107,8 +107,19 @@ class SharedEngines {
   }
   Connection& of_this_thread();
   static void note(Connection& connection, const AsyncRequest& request, const Outcome& outcome);
-  bool begin_exclusive(const Deadline& deadline);
-  void end_exclusive();
+  // Has the exclusive client while it lives, unless the deadline has passed.
+  class Exclusively {
+   public:
+    Exclusively(SharedEngines& engines, const Deadline& deadline);
+    ~Exclusively();
+    Exclusively(const Exclusively&) = delete;
+    Exclusively& operator=(const Exclusively&) = delete;
+    explicit operator bool() const { return has_; }
+
+   private:
+    SharedEngines& engines_;
+    bool has_ = false;
+  };
 
   std::vector<std::unique_ptr<Connection>> connections_;
   std::string description_;
@@ -117,6 +128,7 @@ class SharedEngines {
   Mutex exclusive_mutex_;
   ConditionVariable exclusive_ends_;
   bool is_exclusive_taken_ RKV_GUARDED_BY(exclusive_mutex_) = false;
+  ClientStats exclusive_stats_ RKV_GUARDED_BY(exclusive_mutex_){};  // of its last use
 };
 
 template <class T, class Convert>
@@ -192,9 +204,17 @@ void SharedEngines::call_many(std::size_t count, std::chrono::milliseconds timeo
       Batch& all = *own.batch;
       if (result) note(all.connection, own.request, *result);
       all.end(own.index, result);
-      if (const std::size_t at = all.next.fetch_add(1, std::memory_order_relaxed); at < all.count)
-        own.begin(at);
-      if (all.left.fetch_sub(1, std::memory_order_acq_rel) == 1) all.waiter.end();
+      std::size_t ended = 1;
+      for (std::size_t at; (at = all.next.fetch_add(1, std::memory_order_relaxed)) < all.count;) {
+        if (!all.deadline.passed()) {
+          own.begin(at);
+          break;
+        }
+        all.end(at,
+                Result<Outcome>(fail(Code::kTimeout, "the deadline passed before this was sent")));
+        ++ended;
+      }
+      if (all.left.fetch_sub(ended, std::memory_order_acq_rel) == ended) all.waiter.end();
     };
     operation.begin(i);
   }
@@ -205,11 +225,9 @@ template <class Use>
 auto SharedEngines::exclusively(std::chrono::milliseconds timeout, Use use)
     -> decltype(use(std::declval<Client&>(), timeout)) {
   const Deadline deadline = exclusive_engine_->connector.deadline(timeout);
-  if (!begin_exclusive(deadline))
-    return fail(Code::kTimeout, "other threads' calls of this kind took the time");
-  auto result = use(*exclusive_, left(deadline));
-  end_exclusive();
-  return result;
+  const Exclusively taken(*this, deadline);
+  if (!taken) return fail(Code::kTimeout, "other threads' calls of this kind took the time");
+  return use(*exclusive_, left(deadline));
 }
 
 }  // namespace rkv::client

@@ -129,6 +129,10 @@ std::size_t AsyncEngine::poll_in_turn() {
   if (now >= first_deadline_) end_overdue(now);
   if (ended_ != in_time) has_more_ = true;  // lanes and slots that are free now
   if (silent_since_ != 0) look_for_silence(now);
+  if (wants_stats_.load(std::memory_order_relaxed) && aside_.is_idle()) {
+    note_stats();
+    wants_stats_.store(false, std::memory_order_release);
+  }
   return ended_;
 }
 
@@ -398,7 +402,8 @@ void AsyncEngine::sleep(const Deadline& deadline) {
 
 // Whether poll() would find something, as far as that can be seen without polling.
 bool AsyncEngine::has_news() {
-  if (!submissions_.is_empty() || cancels_.load(std::memory_order_seq_cst) || closing_.load())
+  if (!submissions_.is_empty() || cancels_.load(std::memory_order_seq_cst) || closing_.load() ||
+      wants_stats_.load(std::memory_order_relaxed))
     return true;
   if (!aside_.is_idle()) return aside_.has_result();
   return engine_->session.link.alive() && engine_->session.link.queue()->is_ready();
@@ -459,12 +464,14 @@ Status AsyncEngine::wait_for(Waiter& waiter) {
   const auto is_free = [this] { return !driven_.load(std::memory_order_relaxed); };
   Waiters::Place place(waiters_, waiter);
   for (;;) {
-    if (const Turn turn(*this, Turn::IfRefused::kNothing); turn) {
-      place.drives();
-      drive(never_, [&](std::size_t) { return waiter.ended(); });
-    } else if (spins) {
-      place.spin(is_free);
-      if (!waiter.ended() && is_free()) continue;
+    if (!closing_.load()) {  // else close() waits for its turn
+      if (const Turn turn(*this, Turn::IfRefused::kNothing); turn) {
+        place.drives();
+        drive(never_, [&](std::size_t) { return waiter.ended(); });
+      } else if (spins) {
+        place.spin(is_free);
+        if (!waiter.ended() && is_free()) continue;
+      }
     }
     if (waiter.ended()) return {};
     const bool tries_again = place.enter() && !closing_.load();
@@ -502,9 +509,17 @@ Status AsyncEngine::close() {
   }
 }
 
+// If another thread drives, it notes them in its next poll(), unless something blocks.
 ClientStats AsyncEngine::stats() {
-  const Turn turn(*this);
-  if (turn && aside_.is_idle()) note_stats();
+  constexpr int kMostLooks = 50;
+  if (const Turn turn(*this, Turn::IfRefused::kNothing); turn) {
+    if (aside_.is_idle()) note_stats();
+  } else if (!is_in_callback()) {
+    wants_stats_.store(true, std::memory_order_seq_cst);
+    if (sleeps_.load(std::memory_order_seq_cst)) wake();
+    for (int i = 0; i < kMostLooks && wants_stats_.load(std::memory_order_acquire); ++i)
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kLookAgain));
+  }
   const MutexLock lock(stats_mutex_);
   return stats_;
 }

@@ -67,7 +67,8 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   // above.
   Status close();
 
-  // As of the last poll() that found the engine at rest.
+  // Blocks for some milliseconds at most if another thread drives. While something blocks: as of
+  // the moment before.
   ClientStats stats();
   Engine& engine() { return *engine_; }
 
@@ -128,7 +129,8 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   alignas(kCacheLine) std::atomic<bool> sleeps_ = false;  // arm() has returned true, and nobody has
                                                           // woken the driver
   std::atomic<bool> cancels_ = false;
-  std::atomic<bool> closing_ = false;  // close() waits for its turn
+  std::atomic<bool> closing_ = false;      // close() waits for its turn
+  std::atomic<bool> wants_stats_ = false;  // stats() waits for them
   alignas(kCacheLine) std::atomic<bool> driven_ = false;
   std::atomic<bool> refused_ = false;      // a Turn was, since driven_ was set
   std::atomic<std::thread::id> driver_{};  // while driven_

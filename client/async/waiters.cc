@@ -12,12 +12,12 @@ void Waiters::pause() {
 
 void Waiters::call_first() {
   const MutexLock lock(mutex_);
-  while (first_ != nullptr) {
+  while (first_ != nullptr && !is_called_) {
     Waiter& waiter = *first_;
     unlink(waiter);
     if (waiter.ended()) continue;  // its thread is about to leave
+    is_called_ = true;
     waiter.set(Waiter::kCalled);
-    return;
   }
 }
 
@@ -35,6 +35,7 @@ void Waiters::leave(Waiter& waiter) {
     const MutexLock lock(mutex_);  // WAIT-3
     if (waiter.is_listed_) unlink(waiter);
     was_called = waiter.take_call();
+    if (was_called) is_called_ = false;
   }
   if (was_called) call_one();  // WAIT-2
 }
@@ -42,7 +43,7 @@ void Waiters::leave(Waiter& waiter) {
 bool Waiters::Place::enter() {
   const MutexLock lock(waiters_.mutex_);
   if (waiter_.is_listed_) return false;
-  waiter_.take_call();  // somebody else drives, and will call at its end
+  if (waiter_.take_call()) waiters_.is_called_ = false;  // somebody drives, and calls at its end
   waiter_.previous_ = waiters_.last_;
   (waiters_.last_ != nullptr ? waiters_.last_->next_ : waiters_.first_) = &waiter_;
   waiters_.last_ = &waiter_;
@@ -55,7 +56,7 @@ void Waiters::Place::drives() {
   if (!has_entered_) return;
   const MutexLock lock(waiters_.mutex_);
   if (waiter_.is_listed_) waiters_.unlink(waiter_);
-  waiter_.take_call();
+  if (waiter_.take_call()) waiters_.is_called_ = false;
 }
 
 }  // namespace rkv::client

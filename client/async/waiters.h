@@ -7,6 +7,7 @@
 //      looks at the list after that, by call_one(). So one of the two sees the other.
 //  WAIT-2  A thread that was called drives, or calls the next one: its operation may have ended
 //      meanwhile.
+//      Until it does, no other one is called.
 //  WAIT-3  A waiter that was ever in the list is left only under the list's mutex: nobody in the
 //      list refers to one that is gone.
 //
@@ -71,6 +72,7 @@ class Waiters {
   Mutex mutex_;
   Waiter* first_ RKV_GUARDED_BY(mutex_) = nullptr;
   Waiter* last_ RKV_GUARDED_BY(mutex_) = nullptr;
+  bool is_called_ RKV_GUARDED_BY(mutex_) = false;  // a waiter was, and has not answered
 };
 
 template <class IsFree>

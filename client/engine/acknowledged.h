@@ -40,8 +40,6 @@ class Acknowledged {
     held_ = {};
     lost_ = true;
   }
-  bool is_lost() const { return lost_; }
-  bool operator==(const Acknowledged&) const = default;
   // Returns true, once, if a write may be lost.
   bool take_lost() { return std::exchange(lost_, false); }
 

@@ -67,15 +67,19 @@ class Waiter {
   friend class Waiters;
   static constexpr std::uint32_t kEnded = 1;
   static constexpr std::uint32_t kCalled = 2;  // to drive the client
+  static constexpr std::uint32_t kSleeps = 4;
 
   // Once the bit is set the waiter's thread may destroy it: the call after that only uses the
   // address. A thread that sleeps on what is there now is woken for nothing, which it bears.
   void set(std::uint32_t bit) {
-    word_.fetch_or(bit, std::memory_order_release);
-    word_.notify_one();
+    if ((word_.fetch_or(bit, std::memory_order_acq_rel) & kSleeps) != 0) word_.notify_one();
   }
-  bool has_news() const { return word_.load(std::memory_order_acquire) != 0; }
-  void sleep() const { word_.wait(0, std::memory_order_acquire); }
+  void sleep() {
+    std::uint32_t seen = word_.fetch_or(kSleeps, std::memory_order_acq_rel) | kSleeps;
+    for (; seen == kSleeps; seen = word_.load(std::memory_order_acquire))
+      word_.wait(kSleeps, std::memory_order_acquire);
+    word_.fetch_and(~kSleeps, std::memory_order_relaxed);
+  }
   bool take_call() { return (word_.fetch_and(~kCalled, std::memory_order_relaxed) & kCalled) != 0; }
 
   std::atomic<std::uint32_t> word_ = 0;

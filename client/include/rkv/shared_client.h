@@ -6,26 +6,28 @@
 //
 // It has the operations of a Client (operations.h), each with the same promises, costs, errors and
 // deadline. The threads share connections and caches: one that waits for its own operation drives
-// those of the others too, so that READs and requests of several threads leave together. A thread
-// that has a Client of its own is faster, as long as there are few of them; client/README.md has
-// figures.
+// those of the others too, so that READs and requests of several threads leave together.
+// client/README.md compares it with a Client for each thread.
 //
 // The differences from a Client:
 //  - Each thread uses one of the connections, always the same. Operations of threads on different
 //    connections have no common order apart from that of their calls.
-//  - flush(), backup(), scans, server_stats(), ping() and one-sided counters use one further
-//    connection, one thread after the other. A call that waits for another thread's ends with
-//    kTimeout at its deadline.
+//  - flush(), backup(), scans, server_stats(), ping(), one-sided counters and multi_incr() use one
+//    further connection, made when it is first needed, one thread after the other and with one
+//    request in flight. A call that waits for another thread's ends with kTimeout at its deadline.
 //  - flush(): kStale concerns the writes of all threads, and the flush was done. backup() flushes
-//    first.
+//    first, and makes no backup after kStale.
 //  - needed_bytes() is that of the calling thread's last get_into() of any SharedClient.
 //  - multi_get_into() and multi_put_each() allocate once for each call. Their visitor may be called
 //    by another thread that uses the client, but by one at a time, and the call returns after it.
-//    It must not use the client.
-//  - There are no registered buffers.
+//    It must not use the client, block, or wait for a thread that uses the client: nobody else
+//    drives meanwhile, and deadlines are not kept.
+//  - A value is copied by the thread that drives. If there is no memory for it, the program ends.
+//  - There are no registered buffers, ping_one_sided(), last_refusal(), nor what an administrator
+//    does: revoke_user(), move_primary(), remove_replica().
 //
 // Threads: any, apart from connect(), moves and the destructor. Fork: as Client.
-// Memory: that of a Client for each connection; the cache is divided.
+// Memory: that of a Client for each connection and the further one; the cache is divided.
 #pragma once
 
 #include <cstddef>
