@@ -38,7 +38,7 @@ TEST(HeldWrites, ALossThatAWriteToTheNextServerShowsIsSaidOnce) {
   held.note(7, version(10), {});
   held.note(8, version(30), {});
   const auto before = held.state();
-  held.note(9, version(50), {});  // lost anew, beside the flush
+  held.note(9, version(50), {});  // lost again, beside the flush
   EXPECT_TRUE(held.flushed(before, 9, version(60)));
   EXPECT_TRUE(held.flushed(held.state(), 9, version(60)));
   EXPECT_FALSE(held.flushed(held.state(), 9, version(60)));
