@@ -100,7 +100,7 @@ const std::vector<std::vector<std::string>> rooms = {
      "server/background", "server/request", "server/program", "server/network", "server/monitor",
      "server/"},
     {"client/get", "client/link", "client/engine", "client/async", "client/cluster", "client/api",
-     "client/c", "client/cli"}};
+     "client/c", "client/python", "client/cli"}};
 
 // The place of a path among the rooms of its layer, -1 for none. A room that ends in '/' is the
 // folder without its subfolders.

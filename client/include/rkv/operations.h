@@ -113,8 +113,7 @@ using PutVisitor = void (*)(void* target, std::size_t index, const Result<std::u
 
 // `Store` is a Client, a Cluster or a SharedClient. The first two have on(key, timeout, call), which
 // calls `call(engine)` with the engine of the key's server: operations.cc defines what is declared
-// here for both, and shared_client.cc for the third. Each has visit_all(), put_all() and add_all()
-// for many keys.
+// here for both, and shared_client.cc for the third. Each has visit_all(), put_all(), add_all().
 template <class Store>
 class RKV_EXPORT Operations {
  public:

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""`./run bench blocks`: the Python client as a cache of KV blocks for LLM inference, beside Redis doing
+the same by redis-py with hiredis. Batches of blocks of one size are put from a numpy array and read
+into another one; MiB/s, one thread, all in memory. Both read by one process on this host: rkv over
+--transport and over TCP, Redis over loopback TCP."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+
+from common import Failed, kvserver, run_benchmark, progress
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "compare"))
+import rivals  # noqa: E402
+
+SIZES = (64, 256, 1024, 4096)  # KiB
+FLAGS = {"--mib": (128, "of blocks of each size"), "--batch-mib": (8, "of blocks in one call"),
+         "--python": ("/usr/bin/python3", "interpreter that the package was built for"),
+         "--plot": ("", "SVG file to draw")}
+
+
+def client(options, store, address, transport, kib):
+    count = max(1, options.mib * 1024 // kib)
+    batch = max(1, options.batch_mib * 1024 // kib)
+    environment = dict(os.environ, PYTHONPATH=os.path.join(os.path.dirname(os.path.abspath(options.bin)), "python"))
+    done = subprocess.run(
+        [options.python, os.path.join(HERE, "blocks_client.py"), store, address, transport, str(kib * 1024),
+         str(count), str(batch), "3"], check=False, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        raise Failed(f"the client of {store} failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    return json.loads(done.stdout)
+
+
+def measure(options, figures):
+    for repetition in range(options.repetitions):
+        for kib in SIZES:
+            found = {}
+            for transport in (options.transport, "tcp"):
+                own = types.SimpleNamespace(**{**vars(options), "transport": transport})
+                with kvserver(own, f"{4 * options.mib}MiB"):
+                    found[transport] = client(options, "rkv", options.address, transport, kib)
+            with rivals.rival("redis") as address:
+                found["redis"] = client(options, "redis", address, "", kib)
+            figures.runs.append({"kib": kib, **found})
+            for kind in ("get", "put"):
+                for store, rates in found.items():
+                    figures.add(f"{kind.upper()} of blocks of {kib} KiB, {store} (MiB/s)", rates[kind])
+                for transport in (options.transport, "tcp"):
+                    figures.add(f"{kind.upper()} of blocks of {kib} KiB, {transport} / Redis",
+                                found[transport][kind] / found["redis"][kind])
+            progress(f"{repetition + 1} of {options.repetitions}, {kib} KiB, MiB/s: " + "; ".join(
+                f"{store} get {rates['get']:.0f} put {rates['put']:.0f}" for store, rates in found.items()))
+    if options.plot:
+        plot(options, figures)
+
+
+def plot(options, figures):
+    """Medians of all repetitions, as bars."""
+    stores = (options.transport, "tcp", "redis")
+    data = []
+    for kind in ("get", "put"):
+        for kib in SIZES:
+            rates = [sorted(run[store][kind] for run in figures.runs if run["kib"] == kib) for store in stores]
+            data.append(f"\"{kind} {kib} KiB\" " + " ".join(f"{each[len(each) // 2]:.0f}" for each in rates))
+    titles = (f"rkv over {options.transport}", "rkv over TCP", "Redis over TCP")
+    columns = ", ".join(f"$blocks using {i + 2}:xtic(1) title '{title}'" for i, title in enumerate(titles))
+    script = (f"$blocks << END\n" + "\n".join(data) + f"\nEND\nset terminal svg size 900,420\nset output '{options.plot}'\n"
+              "set style data histogram\nset style fill solid 0.8\nset ylabel 'MiB/s'\nset yrange [0:*]\nset key top right\n"
+              f"plot {columns}\n")
+    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+
+
+def describe(options):
+    return f"{options.mib} MiB of blocks of each size, {options.batch_mib} MiB in a call"
+
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark("blocks", measure, describe, FLAGS, repetitions=3))

@@ -1,0 +1,290 @@
+#include "client/python/client.h"
+
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/c/handle.h"
+#include "client/python/arguments.h"
+#include "client/python/bytes.h"
+#include "client/python/errors.h"
+#include "rkv/shared_client.h"
+
+namespace py = pybind11;
+
+namespace rkv::python {
+
+namespace {
+
+using Seconds = std::optional<double>;
+using Level = std::optional<std::string>;
+
+class PyClient {
+ public:
+  explicit PyClient(const py::kwargs& given) : handle_(connect(given)) {}
+
+  void close() {
+    const py::gil_scoped_release released;
+    handle_.close();
+  }
+
+  py::object get(py::handle key, const py::object& otherwise, const Seconds& timeout) {
+    const Held name(key);
+    const auto got = call([&](SharedClient& client) {
+      return client.get(name.text(), GetOptions{.timeout = timeout_of(timeout)});
+    });
+    if (!got && got.error().code == Code::kNotFound) return otherwise;
+    return bytes_of(value_or_raise(std::move(got)).value);
+  }
+  py::object get_with_version(py::handle key, const Seconds& timeout) {
+    const Held name(key);
+    auto got = call([&](SharedClient& client) {
+      return client.get(name.text(), GetOptions{.timeout = timeout_of(timeout)});
+    });
+    if (!got && got.error().code == Code::kNotFound) return py::none();
+    const Value value = value_or_raise(std::move(got));
+    return py::make_tuple(bytes_of(value.value), value.version);
+  }
+  std::optional<std::size_t> get_into(py::handle key, py::handle buffer, const Seconds& timeout) {
+    const Held name(key);
+    const Held room(buffer, Held::For::kWriting);
+    auto got = call([&](SharedClient& client) {
+      return client.get_into(name.text(), room.room(), GetOptions{.timeout = timeout_of(timeout)});
+    });
+    if (!got && got.error().code == Code::kNotFound) return std::nullopt;
+    return value_or_raise(std::move(got)).bytes;
+  }
+  std::uint64_t put(py::handle key, py::handle value, const Seconds& ttl, bool if_absent,
+                    const std::optional<std::uint64_t>& if_version, const Level& durability,
+                    const Seconds& timeout) {
+    const Held name(key);
+    const Held text(value);
+    const PutOptions options = put_options(ttl, if_absent, if_version, durability, timeout);
+    return value_or_raise(call(
+        [&](SharedClient& client) { return client.put_with(name.text(), text.text(), options); }));
+  }
+  // Whether there was such a key.
+  bool remove(py::handle key, const std::optional<std::uint64_t>& if_version,
+              const Level& durability, const Seconds& timeout) {
+    const Held name(key);
+    const WriteOptions options{durability_of(durability), timeout_of(timeout)};
+    auto removed = call([&](SharedClient& client) {
+      return if_version ? client.remove_if_version(name.text(), *if_version, options)
+                        : client.remove(name.text(), options);
+    });
+    if (!removed && removed.error().code == Code::kNotFound) return false;
+    value_or_raise(std::move(removed));
+    return true;
+  }
+  std::int64_t incr(py::handle key, std::int64_t by, const Level& durability,
+                    const Seconds& timeout) {
+    const Held name(key);
+    const WriteOptions options{durability_of(durability), timeout_of(timeout)};
+    return value_or_raise(
+               call([&](SharedClient& client) { return client.incr(name.text(), by, options); }))
+        .number;
+  }
+  std::optional<std::int64_t> get_counter(py::handle key, const Seconds& timeout) {
+    const Held name(key);
+    auto got = call(
+        [&](SharedClient& client) { return client.get_counter(name.text(), timeout_of(timeout)); });
+    if (!got && got.error().code == Code::kNotFound) return std::nullopt;
+    return value_or_raise(std::move(got)).number;
+  }
+
+  // ---- many keys
+
+  std::vector<py::object> multi_get(const py::iterable& keys, const Seconds& timeout) {
+    const std::vector<Held> held = hold_all(keys);
+    const std::vector<std::string_view> names = texts_of(held);
+    const auto all = call([&](SharedClient& client) {
+      return client.multi_get(names, GetOptions{.timeout = timeout_of(timeout)});
+    });
+    std::vector<py::object> values;
+    values.reserve(all.size());
+    for (const Result<Value>& got : all) {
+      if (got) {
+        values.push_back(bytes_of(got->value));
+      } else if (got.error().code == Code::kNotFound) {
+        values.push_back(py::none());
+      } else {
+        raise(got.error());
+      }
+    }
+    return values;
+  }
+  // Each value goes to the buffer of the same place. Returns the lengths; None: no such key.
+  std::vector<std::optional<std::size_t>> multi_get_into(const py::iterable& keys,
+                                                         const py::iterable& buffers,
+                                                         const Seconds& timeout) {
+    const std::vector<Held> held = hold_all(keys);
+    const std::vector<Held> rooms = hold_all(buffers, Held::For::kWriting);
+    if (held.size() != rooms.size()) throw py::value_error("there must be as many buffers as keys");
+    const std::vector<std::string_view> names = texts_of(held);
+    std::vector<std::optional<std::size_t>> sizes(names.size());
+    std::vector<std::optional<Error>> errors(names.size());
+    const auto take = [&](std::size_t i, const Result<ValueView>& got) {
+      if (!got) {
+        if (got.error().code != Code::kNotFound) errors[i] = got.error();
+        return;
+      }
+      const std::span<std::byte> room = rooms[i].room();
+      if (got->value.size() > room.size()) {
+        errors[i] = {.code = Code::kTooLarge, .text = "a value is longer than its buffer"};
+        return;
+      }
+      if (!got->value.empty()) std::memcpy(room.data(), got->value.data(), got->value.size());
+      sizes[i] = got->value.size();
+    };
+    call([&](SharedClient& client) {
+      client.multi_get_into(names, take, GetOptions{.timeout = timeout_of(timeout)});
+      return 0;
+    });
+    for (const auto& error : errors) {
+      if (error) raise(*error);
+    }
+    return sizes;
+  }
+  std::vector<std::uint64_t> multi_put(const py::object& items, const Level& durability,
+                                       const Seconds& timeout) {
+    const py::iterable pairs =
+        py::isinstance<py::dict>(items) ? py::iterable(items.attr("items")()) : py::iterable(items);
+    std::vector<std::pair<Held, Held>> held;
+    for (const py::handle pair : pairs) {
+      const auto both = py::cast<py::sequence>(pair);
+      if (both.size() != 2) throw py::value_error("an item is a pair of key and value");
+      held.emplace_back(Held(py::object(both[0])), Held(py::object(both[1])));
+    }
+    std::vector<KeyValue> all;
+    all.reserve(held.size());
+    for (const auto& [key, value] : held)
+      all.push_back({.key = key.text(), .value = value.text()});
+    const WriteOptions options{durability_of(durability), timeout_of(timeout)};
+    const auto put = call([&](SharedClient& client) { return client.multi_put(all, options); });
+    std::vector<std::uint64_t> versions;
+    versions.reserve(put.size());
+    for (const auto& version : put)
+      versions.push_back(value_or_raise(version));
+    return versions;
+  }
+
+  // ---- the server
+
+  // A page: pairs of key and value, and the token of the next one, empty at the end.
+  py::tuple scan_page(py::handle prefix, py::handle start, py::handle end, bool reverse,
+                      bool keys_only, std::uint32_t limit, py::handle token,
+                      const Seconds& timeout) {
+    const Held of_prefix(prefix);
+    const Held of_start(start);
+    const Held of_end(end);
+    const Held of_token(token);
+    const auto page = value_or_raise(call([&](SharedClient& client) {
+      return client.scan({.prefix = of_prefix.text(),
+                          .start = of_start.text(),
+                          .end = of_end.text(),
+                          .reverse = reverse,
+                          .keys_only = keys_only,
+                          .limit = limit,
+                          .token = of_token.text(),
+                          .timeout = timeout_of(timeout)});
+    }));
+    py::list entries;
+    for (const ScanEntry& entry : page.entries())
+      entries.append(py::make_tuple(bytes_of(entry.key), bytes_of(entry.value)));
+    return py::make_tuple(entries, bytes_of(page.token()));
+  }
+  void ping(const Seconds& timeout) {
+    const auto pinged =
+        call([&](SharedClient& client) { return client.ping(timeout_of(timeout)); });
+    if (!pinged) raise(pinged.error());
+  }
+  std::uint64_t flush(const Seconds& timeout) {
+    return value_or_raise(
+        call([&](SharedClient& client) { return client.flush(timeout_of(timeout)); }));
+  }
+  std::string server_stats(const Seconds& timeout) {
+    return value_or_raise(
+        call([&](SharedClient& client) { return client.server_stats(timeout_of(timeout)); }));
+  }
+  std::uint64_t one_sided_gets() {
+    return call([](SharedClient& client) { return client.stats().one_sided_gets; });
+  }
+  std::string describe() {
+    return call([](SharedClient& client) { return client.describe(); });
+  }
+
+ private:
+  static SharedClient connect(const py::kwargs& given) {
+    const rkv_options options = options_of(given);
+    std::string refusal;
+    auto made = [&] {
+      const py::gil_scoped_release released;
+      return SharedClient::connect(options.client, options.connections, &refusal);
+    }();
+    if (!made) raise(made.error(), refusal);
+    return std::move(*made);
+  }
+  // PY-1. `body` must not touch the interpreter, apart from throwing ValueError before it blocks.
+  template <class Body>
+  auto call(Body body) -> decltype(body(std::declval<SharedClient&>())) {
+    const py::gil_scoped_release released;
+    const c::Handle<SharedClient>::Use use(handle_);
+    if (!use) throw py::value_error("the client is closed");
+    return body(*use);
+  }
+  static std::vector<Held> hold_all(const py::iterable& objects,
+                                    Held::For what = Held::For::kReading) {
+    std::vector<Held> held;
+    for (const py::handle object : objects)
+      held.emplace_back(object, what);
+    return held;
+  }
+  static std::vector<std::string_view> texts_of(const std::vector<Held>& held) {
+    std::vector<std::string_view> texts;
+    texts.reserve(held.size());
+    for (const Held& each : held)
+      texts.push_back(each.text());
+    return texts;
+  }
+
+  c::Handle<SharedClient> handle_;
+};
+
+}  // namespace
+
+void define_client(py::module_& module) {
+  using py::arg;
+  const auto kw = py::kw_only();
+  const py::object none = py::none();
+  py::class_<PyClient>(module, "Client")
+      .def(py::init<const py::kwargs&>())
+      .def("close", &PyClient::close)
+      .def("get", &PyClient::get, arg("key"), arg("default") = none, kw, arg("timeout") = none)
+      .def("get_with_version", &PyClient::get_with_version, arg("key"), kw, arg("timeout") = none)
+      .def("get_into", &PyClient::get_into, arg("key"), arg("buffer"), kw, arg("timeout") = none)
+      .def("put", &PyClient::put, arg("key"), arg("value"), kw, arg("ttl") = none,
+           arg("if_absent") = false, arg("if_version") = none, arg("durability") = none,
+           arg("timeout") = none)
+      .def("delete", &PyClient::remove, arg("key"), kw, arg("if_version") = none,
+           arg("durability") = none, arg("timeout") = none)
+      .def("incr", &PyClient::incr, arg("key"), arg("by") = 1, kw, arg("durability") = none,
+           arg("timeout") = none)
+      .def("get_counter", &PyClient::get_counter, arg("key"), kw, arg("timeout") = none)
+      .def("multi_get", &PyClient::multi_get, arg("keys"), kw, arg("timeout") = none)
+      .def("multi_get_into", &PyClient::multi_get_into, arg("keys"), arg("buffers"), kw,
+           arg("timeout") = none)
+      .def("multi_put", &PyClient::multi_put, arg("items"), kw, arg("durability") = none,
+           arg("timeout") = none)
+      .def("_scan_page", &PyClient::scan_page)
+      .def("ping", &PyClient::ping, kw, arg("timeout") = none)
+      .def("flush", &PyClient::flush, kw, arg("timeout") = none)
+      .def("server_stats", &PyClient::server_stats, kw, arg("timeout") = none)
+      .def_property_readonly("one_sided_gets", &PyClient::one_sided_gets)
+      .def_property_readonly("transport", &PyClient::describe);
+}
+
+}  // namespace rkv::python

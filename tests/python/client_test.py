@@ -1,0 +1,240 @@
+"""The Python package against a kvserver: values both ways, errors, threads, asyncio, wrong arguments.
+
+    PYTHONPATH=BUILD/python KVSERVER=BUILD/bin/kvserver python3 -m pytest tests/python
+"""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy
+import pytest
+import rkv
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from programs import Server, run  # noqa: E402
+
+
+@pytest.fixture(name="server", scope="module")
+def running_server(tmp_path_factory):
+    scratch = tmp_path_factory.mktemp("server")
+    server = Server(os.environ["KVSERVER"], str(scratch), "--data-dir", str(scratch / "data"))
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(name="client")
+def connected_client(server):
+    with rkv.Client(server=server.address, transport="shm") as client:
+        yield client
+
+
+def test_values_of_every_kind_of_bytes(client):
+    version = client.put("text", "grüße")
+    assert client.get(b"text") == "grüße".encode()
+    assert client.get_with_version("text") == ("grüße".encode(), version)
+    array = numpy.arange(1000, dtype=numpy.float32)
+    for value in (b"", b"\0\xff" * 9, bytearray(b"array"), memoryview(b"view")[1:], array):
+        client.put("value", value)
+        assert client.get("value") == bytes(value)
+    assert client.get("absent") is None
+    assert client.get("absent", 7) == 7
+    assert client.get_with_version("absent") is None
+    assert client.one_sided_gets > 0
+    assert client.transport.startswith("shm")
+
+
+def test_a_value_is_read_into_the_callers_array(client):
+    blocks = numpy.random.default_rng(1).integers(0, 255, (4, 1 << 20), dtype=numpy.uint8)
+    client.put("block", blocks[2])
+    room = numpy.zeros_like(blocks)
+    assert client.get_into("block", room[1]) == 1 << 20
+    assert (room[1] == blocks[2]).all() and not room[0].any() and not room[2].any()
+    with pytest.raises(rkv.TooLarge):
+        client.get_into("block", bytearray(10))
+    assert client.get_into("absent", room[0]) is None
+    with pytest.raises((TypeError, BufferError)):
+        client.get_into("block", b"read-only")
+    with pytest.raises((ValueError, BufferError)):
+        client.get_into("block", room[:, ::2])  # not in one piece
+
+
+def test_conditions_counters_and_removal(client):
+    version = client.put("key", "1")
+    with pytest.raises(rkv.Conflict) as refused:
+        client.put("key", "2", if_absent=True)
+    assert (refused.value.code, refused.value.name, refused.value.may_have_happened) == (4, "conflict", False)
+    assert isinstance(refused.value, rkv.Error)
+    assert client.put("key", "2", if_version=version) > version
+    with pytest.raises(rkv.Conflict):
+        client.delete("key", if_version=version)
+    assert client.delete("key") is True
+    assert client.delete("key") is False
+    assert client.incr("n") == 1
+    assert client.incr("n", -5) == -4
+    assert client.get_counter("n") == -4
+    assert client.get_counter("absent") is None
+    with pytest.raises(rkv.WrongType):
+        client.put("n", "a value")
+    client.put("soon", "gone", ttl=0.05)
+    end = time.monotonic() + 20
+    while client.get("soon") is not None:
+        assert time.monotonic() < end
+
+
+def test_many_keys(client):
+    items = {f"many/{i:04}": bytes([i % 256]) * (i % 300) for i in range(1000)}
+    versions = client.multi_put(items)
+    assert len(set(versions)) == 1000
+    keys = list(items)
+    assert client.multi_get([*keys, "absent"]) == [*items.values(), None]
+    rooms = [bytearray(300) for _ in keys]
+    sizes = client.multi_get_into(keys, rooms)
+    assert [bytes(room[:size]) for room, size in zip(rooms, sizes)] == list(items.values())
+    assert client.multi_get_into(["absent"], [bytearray(1)]) == [None]
+    with pytest.raises(rkv.TooLarge):
+        client.multi_get_into([keys[299]], [bytearray(3)])
+    with pytest.raises(ValueError):
+        client.multi_get_into(keys, rooms[1:])
+    client.multi_put([("pair", "of two")])
+    with pytest.raises(ValueError):
+        client.multi_put([("one",)])
+    assert client.multi_get([]) == []
+    client.flush()
+    assert list(client.scan("many/")) == list((k.encode(), v) for k, v in items.items())
+    assert next(client.scan("many/", reverse=True, keys_only=True)) == (b"many/0999", b"")
+
+
+def test_threads_share_a_client(server):
+    with rkv.Client(server=server.address, connections=2) as client:
+        failed = []
+
+        def work(number):
+            try:
+                for i in range(200):
+                    client.put(f"thread {number}", str(i))
+                    assert client.get(f"thread {number}") == str(i).encode()
+                    client.incr("all threads")
+            except BaseException as error:  # pylint: disable=broad-except
+                failed.append(error)
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed
+        assert client.get_counter("all threads") == 1200
+
+
+def test_wrong_arguments_say_what_is_wrong(server, client):
+    with pytest.raises(ValueError, match="no option 'sever'"):
+        rkv.Client(sever="x")
+    with pytest.raises(ValueError, match="a number of seconds above 0"):
+        client.get("key", timeout=-1)
+    with pytest.raises(ValueError, match="'memory', 'wal' or 'sync'"):
+        client.put("key", "value", durability="disk")
+    for wrong in (5, None, ["list"]):
+        with pytest.raises(TypeError):
+            client.put("key", wrong)
+        with pytest.raises(TypeError):
+            client.get(wrong)
+    with pytest.raises(rkv.InvalidArgument):
+        client.get("")
+    with pytest.raises(rkv.TooLarge):
+        client.put("k" * 1025, "value")
+    with pytest.raises(rkv.Error) as refused:
+        rkv.Client(server="127.0.0.1:1", transport="shm", repeat_connect=False)
+    assert str(refused.value)
+    closed = rkv.Client(server=server.address)
+    closed.close()
+    closed.close()
+    with pytest.raises(ValueError, match="closed"):
+        closed.get("key")
+
+
+def test_a_buffer_is_pinned_while_it_is_used_and_let_go(client):
+    room = bytearray(64)
+    client.put("key", room)
+    client.get_into("key", room)
+    room.extend(b"more")  # BufferError if it were still pinned
+    with pytest.raises(rkv.TooLarge):
+        client.get_into("key", bytearray(3))
+    array = numpy.zeros(8, dtype=numpy.uint8)
+    references = sys.getrefcount(array)
+    for _ in range(50):
+        client.put("key", array)
+    gc.collect()
+    assert sys.getrefcount(array) == references
+
+
+def test_asyncio(server):
+    async def main():
+        async with rkv.AsyncClient(server=server.address) as client:
+            await client.put("a", b"1")
+            assert await client.get("a") == b"1"
+            assert await client.get("absent") is None
+            await client.multi_put({f"async/{i}": str(i) for i in range(2000)})
+            values = await client.multi_get([f"async/{i}" for i in range(2000)])
+            assert values == [str(i).encode() for i in range(2000)]
+            room = numpy.zeros(4, dtype=numpy.uint8)
+            assert await client.get_into("async/1999", room) == 4
+            assert bytes(room) == b"1999"
+            assert sorted(await asyncio.gather(*(client.incr("async n") for _ in range(300)))) == \
+                list(range(1, 301))
+            assert await client.delete("a") is True
+            assert await client.delete("a") is False
+            with pytest.raises(rkv.Conflict):
+                await client.put("async/1", "x", if_absent=True)
+            with pytest.raises(rkv.WrongType):
+                await client.incr("async/1")
+            with pytest.raises(rkv.TooLarge):
+                await client.get_into("async/1999", bytearray(1))
+            with pytest.raises(TypeError):
+                await client.put("key", 5)
+            task = asyncio.ensure_future(client.get("a"))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            left = client.get("a")
+        with pytest.raises(rkv.Disconnected):
+            await left
+        with pytest.raises(ValueError, match="closed"):
+            await client.get("a")
+    asyncio.run(main())
+
+
+def test_the_loop_sleeps_and_other_tasks_run(server):
+    async def main():
+        async with rkv.AsyncClient(server=server.address, polling="event") as client:
+            ticks = 0
+
+            async def tick():
+                nonlocal ticks
+                while True:
+                    await asyncio.sleep(0.001)
+                    ticks += 1
+            ticker = asyncio.ensure_future(tick())
+            used = time.process_time()
+            for i in range(20):
+                assert await client.incr("slow") == i + 1
+                await asyncio.sleep(0.01)
+            ticker.cancel()
+            assert ticks > 20
+            assert time.process_time() - used < 0.15, "the loop spins"
+    asyncio.run(main())
+
+
+def test_the_cache_of_kv_blocks(server):
+    example = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "client", "python", "examples",
+                           "kv_block_cache.py")
+    told = run(sys.executable, example, server.address)
+    assert told == ("prompt 0: 0 of 8 blocks cached, all of them equal afterwards\n"
+                    "prompt 1: 6 of 8 blocks cached, all of them equal afterwards\n"
+                    "prompt 2: 6 of 8 blocks cached, all of them equal afterwards\n"
+                    "hit rate: 0.75\n")
+    ended = subprocess.run([sys.executable, example, "127.0.0.1:1"], check=False, capture_output=True, text=True)
+    assert ended.returncode == 1 and ended.stderr.startswith("connect: ") and not ended.stdout
