@@ -111,9 +111,9 @@ using PutVisitor = void (*)(void* target, std::size_t index, const Result<std::u
 
 }  // namespace client
 
-// `Store` is a Client, a Cluster or a SharedClient. The first two have on(key, timeout, call), which
-// calls `call(engine)` with the engine of the key's server: operations.cc defines what is declared
-// here for both, and shared_client.cc for the third. Each has visit_all(), put_all(), add_all().
+// `Store` is a Client, a Cluster or a SharedClient. Each has visit_all(), put_all() and add_all(). The
+// first two have on(key, timeout, call), which calls `call(engine)` with the engine of the key's
+// server: operations.cc defines what is declared here for both, and shared_client.cc for the third.
 template <class Store>
 class RKV_EXPORT Operations {
  public:
