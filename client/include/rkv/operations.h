@@ -112,8 +112,8 @@ using PutVisitor = void (*)(void* target, std::size_t index, const Result<std::u
 }  // namespace client
 
 // `Store` is a Client, a Cluster or a SharedClient. Each has visit_all(), put_all() and add_all().
-// The first two have on(key, timeout, call), which calls `call(engine)` with the engine of the key's
-// server. What is declared here is defined for both in operations.cc, and for the third in
+// The first two have on(key, timeout, call), which calls `call(engine)` with the engine of the
+// key's server. What is declared here is defined for both in operations.cc, and for the third in
 // shared_client.cc.
 template <class Store>
 class RKV_EXPORT Operations {
