@@ -199,7 +199,7 @@ void GetPipeline::serve_waiting() {
 // ---------------------------------------------------------------------------- steps that block
 
 BlockingStep GetPipeline::wanted_step() const {
-  using Kind = BlockingStep::Kind;
+  using Step = BlockingStep::Kind;
   if (!serves()) return {};
   const Nanos now = engine_.session.clock.now();
   const auto waits = [&](Need need) {
@@ -207,18 +207,18 @@ BlockingStep GetPipeline::wanted_step() const {
   };
   if (at(Need::kMap) != 0) {
     const bool directory = waits(Need::kMap)->op.stale_map() == GetMachine::Next::kRefreshDirectory;
-    return {.kind = directory ? Kind::kDirectory : Kind::kExtents};
+    return {.kind = directory ? Step::kDirectory : Step::kExtents};
   }
   if (!may_look()) return {};
   if (at(Need::kReplicated) != 0 && now >= replicated_at_) {
     const auto lane = waits(Need::kReplicated);
-    return {.kind = Kind::kReplicated,
+    return {.kind = Step::kReplicated,
             .version = lane->op.version(),
             .lane = lane->number,
             .patience_end = is_stream_ ? now + kLookAgain / 5 : std::numeric_limits<Nanos>::max()};
   }
   const bool looks = at(Need::kMark) != 0 && !asks_for_marks_ && now >= look_at_;
-  if (looks && (is_stream_ || at(Need::kReplicated) == 0)) return {.kind = Kind::kMarks};
+  if (looks && (is_stream_ || at(Need::kReplicated) == 0)) return {.kind = Step::kMarks};
   return {};
 }
 
