@@ -1,5 +1,6 @@
 // The asynchronous client of C.
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <new>
 #include <stop_token>
@@ -166,12 +167,11 @@ rkv_status rkv_async_delete(rkv_async* client, const void* key, size_t key_size,
   return submit(
       client, key, key_size, nullptr, 0, callback, error,
       [&](rkv::AsyncClient& async, std::string_view name, std::string_view /*value*/) {
-        rkv::PutOptions put;
-        if (const rkv_status given = write_options(options, put, error); given != RKV_OK)
+        DeleteOptions own;
+        if (const rkv_status given = delete_options(options, own, error); given != RKV_OK)
           return given;
-        const rkv::WriteOptions write = plain(put);
-        auto call = put.if_version ? async.remove_if_version(name, *put.if_version, write)
-                                   : async.remove(name, write);
+        auto call = own.if_version ? async.remove_if_version(name, *own.if_version, own.write)
+                                   : async.remove(name, own.write);
         std::move(call)
             .until(token_of(stop))
             .then([told = Told{callback, context}](const rkv::Result<std::uint64_t>& version) {
@@ -187,10 +187,10 @@ rkv_status rkv_async_incr(rkv_async* client, const void* key, size_t key_size, i
   return submit(
       client, key, key_size, nullptr, 0, callback, error,
       [&](rkv::AsyncClient& async, std::string_view name, std::string_view /*value*/) {
-        rkv::PutOptions put;
-        if (const rkv_status given = write_options(options, put, error); given != RKV_OK)
+        rkv::WriteOptions write;
+        if (const rkv_status given = plain_options(options, write, error); given != RKV_OK)
           return given;
-        async.incr(name, by, plain(put))
+        async.incr(name, by, write)
             .until(token_of(stop))
             .then([told = Told{callback, context}](const rkv::Result<rkv::Counter>& counter) {
               told.tell(counter, [](rkv_result& result, const rkv::Counter& sum) {
@@ -204,8 +204,12 @@ rkv_status rkv_async_incr(rkv_async* client, const void* key, size_t key_size, i
 
 size_t rkv_async_poll(rkv_async* client) {
   if (client == nullptr) return 0;
-  const rkv_async::Use use(*client);
-  return use ? use->poll() : 0;
+  try {
+    const rkv_async::Use use(*client);
+    return use ? use->poll() : 0;
+  } catch (const std::exception&) {  // no thread could be started
+    return 0;
+  }
 }
 int rkv_async_arm(rkv_async* client) {
   if (client == nullptr) return 0;

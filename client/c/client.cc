@@ -116,8 +116,8 @@ rkv_status rkv_get_into(rkv_client* client, const void* key, size_t key_size, vo
                   const auto got =
                       shared.get_into(name, {static_cast<std::byte*>(buffer), capacity}, get);
                   if (!got) {
-                    const bool is_known = got.error().code == rkv::Code::kTooLarge;
-                    if (size != nullptr && is_known) *size = rkv::SharedClient::needed_bytes();
+                    const std::size_t needed = rkv::SharedClient::needed_bytes();
+                    if (size != nullptr && needed > capacity) *size = needed;
                     return report(got.error(), error);
                   }
                   if (size != nullptr) *size = got->bytes;
@@ -139,30 +139,29 @@ rkv_status rkv_put(rkv_client* client, const void* key, size_t key_size, const v
 
 rkv_status rkv_delete(rkv_client* client, const void* key, size_t key_size,
                       const rkv_write_options* options, uint64_t* version, rkv_error* error) {
-  return on_key(client, key, key_size, write_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::PutOptions& put) {
-                  const rkv::WriteOptions write = plain(put);
-                  return status_of(put.if_version
-                                       ? shared.remove_if_version(name, *put.if_version, write)
-                                       : shared.remove(name, write),
+  return on_key(client, key, key_size, delete_options, options, error,
+                [&](rkv::SharedClient& shared, std::string_view name, DeleteOptions& given) {
+                  return status_of(given.if_version ? shared.remove_if_version(
+                                                          name, *given.if_version, given.write)
+                                                    : shared.remove(name, given.write),
                                    version, error);
                 });
 }
 
 rkv_status rkv_incr(rkv_client* client, const void* key, size_t key_size, int64_t by,
                     const rkv_write_options* options, int64_t* number, rkv_error* error) {
-  return on_key(client, key, key_size, write_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::PutOptions& put) {
-                  return number_of(shared.incr(name, by, plain(put)), number, error);
+  return on_key(client, key, key_size, plain_options, options, error,
+                [&](rkv::SharedClient& shared, std::string_view name, rkv::WriteOptions& write) {
+                  return number_of(shared.incr(name, by, write), number, error);
                 });
 }
 
 rkv_status rkv_counter_cas(rkv_client* client, const void* key, size_t key_size, int64_t expected,
                            int64_t desired, const rkv_write_options* options, int* done,
                            int64_t* number, rkv_error* error) {
-  return on_key(client, key, key_size, write_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::PutOptions& put) {
-                  const auto swap = shared.counter_cas(name, expected, desired, plain(put));
+  return on_key(client, key, key_size, plain_options, options, error,
+                [&](rkv::SharedClient& shared, std::string_view name, rkv::WriteOptions& write) {
+                  const auto swap = shared.counter_cas(name, expected, desired, write);
                   if (!swap) return report(swap.error(), error);
                   if (done != nullptr) *done = swap->done ? 1 : 0;
                   if (number != nullptr) *number = swap->number;
@@ -172,9 +171,9 @@ rkv_status rkv_counter_cas(rkv_client* client, const void* key, size_t key_size,
 
 rkv_status rkv_get_counter(rkv_client* client, const void* key, size_t key_size,
                            const rkv_get_options* options, int64_t* number, rkv_error* error) {
-  return on_key(client, key, key_size, get_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::GetOptions& get) {
-                  return number_of(shared.get_counter(name, get.timeout), number, error);
+  return on_key(client, key, key_size, timeout_option, options, error,
+                [&](rkv::SharedClient& shared, std::string_view name, rkv::Timeout& timeout) {
+                  return number_of(shared.get_counter(name, timeout), number, error);
                 });
 }
 
@@ -230,7 +229,8 @@ rkv_status rkv_multi_put(rkv_client* client, const rkv_slice* keys, const rkv_sl
       items.push_back({.key = names[i], .value = texts[i], .expires_at_ms = put.expires_at_ms});
     }
     if (error != nullptr) *error = {};
-    const auto all = shared.multi_put(items, plain(put));
+    const auto all = shared.multi_put(
+        items, rkv::WriteOptions{.durability = put.durability, .timeout = put.timeout});
     bool has_failed = false;
     for (std::size_t i = 0; i < count; ++i) {
       statuses[i] = all[i] ? RKV_OK : static_cast<rkv_status>(all[i].error().code);

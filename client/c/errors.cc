@@ -27,7 +27,11 @@ rkv_status report(const Error& given, rkv_error* error) {
 rkv_status report_refused(const Error& given, std::string_view refusal, rkv_error* error) {
   if (refusal.empty()) return report(given, error);
   const rkv_status code = report(given, error);
+  if (error == nullptr) return code;
+  const rkv_error plain = *error;
   report(code, to_string(given) + ": " + std::string(refusal), error);
+  error->may_have_happened = plain.may_have_happened;
+  error->sys_errno = plain.sys_errno;
   return code;
 }
 

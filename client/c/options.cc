@@ -128,6 +128,34 @@ rkv_status write_options(const rkv_write_options* given, PutOptions& options, rk
   return RKV_OK;
 }
 
+rkv_status delete_options(const rkv_write_options* given, DeleteOptions& options,
+                          rkv_error* error) {
+  PutOptions all;
+  if (const rkv_status status = write_options(given, all, error); status != RKV_OK) return status;
+  if (all.if_absent || all.ttl.count() != 0 || all.expires_at_ms != 0)
+    return wrong("only a put has if_absent, ttl_ms and expires_at_ms", error);
+  options.write = {.durability = all.durability, .timeout = all.timeout};
+  options.if_version = all.if_version;
+  return RKV_OK;
+}
+
+rkv_status plain_options(const rkv_write_options* given, WriteOptions& options, rkv_error* error) {
+  DeleteOptions all;
+  if (const rkv_status status = delete_options(given, all, error); status != RKV_OK) return status;
+  if (all.if_version) return wrong("a change of a counter has no if_version", error);
+  options = all.write;
+  return RKV_OK;
+}
+
+rkv_status timeout_option(const rkv_get_options* given, Timeout& timeout, rkv_error* error) {
+  GetOptions all;
+  if (const rkv_status status = get_options(given, all, error); status != RKV_OK) return status;
+  if (all.at_least != Durability::kMemory)
+    return wrong("a number of a counter is read without at_least", error);
+  timeout = all.timeout;
+  return RKV_OK;
+}
+
 }  // namespace rkv::c
 
 extern "C" {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -47,9 +48,15 @@ bool copy_options(const Options* given, Options& own) {
 rkv_status get_options(const rkv_get_options* given, GetOptions& options, rkv_error* error);
 rkv_status write_options(const rkv_write_options* given, PutOptions& options, rkv_error* error);
 rkv_status wrong_size(rkv_error* error);
-// Of a write other than a put.
-inline WriteOptions plain(const PutOptions& options) {
-  return {.durability = options.durability, .timeout = options.timeout};
-}
+// Those of a write other than a put. RKV_INVALID_ARGUMENT: they set what it has not.
+rkv_status plain_options(const rkv_write_options* given, WriteOptions& options, rkv_error* error);
+// Likewise, with the version that a delete may ask for.
+struct DeleteOptions {
+  WriteOptions write{};
+  std::optional<std::uint64_t> if_version{};
+};
+rkv_status delete_options(const rkv_write_options* given, DeleteOptions& options, rkv_error* error);
+// Those of a get_counter, which has only a time-out.
+rkv_status timeout_option(const rkv_get_options* given, Timeout& timeout, rkv_error* error);
 
 }  // namespace rkv::c

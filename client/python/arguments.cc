@@ -28,6 +28,7 @@ Durability durability_of(const std::optional<std::string>& name) {
 rkv_options options_of(const py::kwargs& given) {
   rkv_options options;
   for (const auto& [key, value] : given) {
+    if (value.is_none()) continue;  // the default
     std::string name = py::cast<std::string>(key);
     for (char& letter : name)
       letter = letter == '_' ? '-' : letter;

@@ -12,6 +12,7 @@
 #include "client/python/arguments.h"
 #include "client/python/bytes.h"
 #include "client/python/errors.h"
+#include "client/python/released.h"
 #include "rkv/async_client.h"
 
 namespace py = pybind11;
@@ -23,23 +24,31 @@ namespace {
 using Seconds = std::optional<double>;
 using Level = std::optional<std::string>;
 
+// What a callback has thrown, such as KeyboardInterrupt of a signal: poll() raises it.
+using Thrown = std::optional<py::error_already_set>;
+
 // An operation from its submission to its end: it holds the bytes, and calls done(result, error).
 // Created and destroyed with the interpreter's lock (PY-2).
 struct Operation {
-  Operation(py::handle of_key, py::object told) : key(of_key), done(std::move(told)) {}
+  Operation(py::handle of_key, py::object told, Thrown& of_client)
+      : key(of_key), done(std::move(told)), thrown(of_client) {}
   Held key;
   std::optional<Held> value;  // of a put; the room of a get_into
   std::stop_source stop;
   py::object done;
+  Thrown& thrown;
 
   void end(const py::object& result) { tell(result, py::none()); }
   void fail(const Error& error) { tell(py::none(), exception_of(error)); }
-  // An exception in `done` is of the program: it is reported, and the client goes on.
+  // A signal's handler may throw before `done` has begun: so it is called once more.
   void tell(const py::object& result, const py::object& error) {
-    try {
-      done(result, error);
-    } catch (py::error_already_set& thrown) {
-      thrown.discard_as_unraisable("a callback of rkv");
+    for (int tries = 0; tries < 2; ++tries) {
+      try {
+        done(result, error);
+        return;
+      } catch (py::error_already_set& caught) {
+        if (!thrown) thrown.emplace(std::move(caught));
+      }
     }
   }
 };
@@ -57,74 +66,84 @@ class Stop {
 class AsyncCore {
  public:
   explicit AsyncCore(const py::kwargs& given) : client_(connect(given)) {}
+  AsyncCore(const AsyncCore&) = delete;
+  AsyncCore& operator=(const AsyncCore&) = delete;
 
   Stop get(py::handle key, py::object done, const Seconds& timeout) {
-    return begin(open().get(hold(key, std::move(done)).text(), {.timeout = timeout_of(timeout)}),
-                 [](Operation& own, const Result<Value>& got) {
-                   if (got) {
-                     own.end(bytes_of(got->value));
-                   } else if (got.error().code == Code::kNotFound) {
-                     own.end(py::none());
-                   } else {
-                     own.fail(got.error());
-                   }
-                 });
+    AsyncClient& client = open();
+    auto own = made(key, std::move(done));
+    auto call = client.get(own->key.text(), {.timeout = timeout_of(timeout)});
+    return begin(std::move(own), std::move(call), [](Operation& ended, const Result<Value>& got) {
+      end_read(ended, got, [](const Value& value) { return bytes_of(value.value); });
+    });
   }
   Stop get_into(py::handle key, py::handle buffer, py::object done, const Seconds& timeout) {
-    const Held& name = hold(key, std::move(done));
-    next_->value.emplace(buffer, Held::For::kWriting);
-    return begin(
-        open().get_into(name.text(), next_->value->room(), {.timeout = timeout_of(timeout)}),
-        [](Operation& own, const Result<ValueSize>& got) {
-          if (got) {
-            own.end(py::int_(got->bytes));
-          } else if (got.error().code == Code::kNotFound) {
-            own.end(py::none());
-          } else {
-            own.fail(got.error());
-          }
-        });
+    AsyncClient& client = open();
+    auto own = made(key, std::move(done));
+    own->value.emplace(buffer, Held::For::kWriting);
+    auto call =
+        client.get_into(own->key.text(), own->value->room(), {.timeout = timeout_of(timeout)});
+    return begin(std::move(own), std::move(call),
+                 [](Operation& ended, const Result<ValueSize>& got) {
+                   end_read(ended, got, [](const ValueSize& size) { return py::int_(size.bytes); });
+                 });
   }
   Stop put(py::handle key, py::handle value, py::object done, const Seconds& ttl, bool if_absent,
            const std::optional<std::uint64_t>& if_version, const Level& durability,
            const Seconds& timeout) {
-    const Held& name = hold(key, std::move(done));
-    next_->value.emplace(value);
-    const PutOptions options = put_options(ttl, if_absent, if_version, durability, timeout);
-    return begin(open().put_with(name.text(), next_->value->text(), options),
-                 [](Operation& own, const Result<std::uint64_t>& version) {
-                   version ? own.end(py::int_(*version)) : own.fail(version.error());
+    AsyncClient& client = open();
+    auto own = made(key, std::move(done));
+    own->value.emplace(value);
+    auto call = client.put_with(own->key.text(), own->value->text(),
+                                put_options(ttl, if_absent, if_version, durability, timeout));
+    return begin(std::move(own), std::move(call),
+                 [](Operation& ended, const Result<std::uint64_t>& version) {
+                   version ? ended.end(py::int_(*version)) : ended.fail(version.error());
                  });
   }
   Stop remove(py::handle key, py::object done, const Level& durability, const Seconds& timeout) {
-    const WriteOptions options{durability_of(durability), timeout_of(timeout)};
-    return begin(open().remove(hold(key, std::move(done)).text(), options),
-                 [](Operation& own, const Result<std::uint64_t>& version) {
+    AsyncClient& client = open();
+    auto own = made(key, std::move(done));
+    auto call = client.remove(own->key.text(), {durability_of(durability), timeout_of(timeout)});
+    return begin(std::move(own), std::move(call),
+                 [](Operation& ended, const Result<std::uint64_t>& version) {
                    const bool absent = !version && version.error().code == Code::kNotFound;
-                   version || absent ? own.end(py::bool_(version.has_value()))
-                                     : own.fail(version.error());
+                   version || absent ? ended.end(py::bool_(version.has_value()))
+                                     : ended.fail(version.error());
                  });
   }
   Stop incr(py::handle key, std::int64_t by, py::object done, const Level& durability,
             const Seconds& timeout) {
-    const WriteOptions options{durability_of(durability), timeout_of(timeout)};
-    return begin(open().incr(hold(key, std::move(done)).text(), by, options),
-                 [](Operation& own, const Result<Counter>& counter) {
-                   counter ? own.end(py::int_(counter->number)) : own.fail(counter.error());
+    AsyncClient& client = open();
+    auto own = made(key, std::move(done));
+    auto call = client.incr(own->key.text(), by, {durability_of(durability), timeout_of(timeout)});
+    return begin(std::move(own), std::move(call),
+                 [](Operation& ended, const Result<Counter>& counter) {
+                   counter ? ended.end(py::int_(counter->number)) : ended.fail(counter.error());
                  });
   }
 
-  std::size_t poll() { return open().poll(); }
+  // Raises what a callback has thrown.
+  std::size_t poll() {
+    const std::size_t ended = open().poll();
+    if (thrown_) {
+      py::error_already_set thrown = *std::exchange(thrown_, std::nullopt);
+      throw thrown;
+    }
+    return ended;
+  }
   bool arm() { return open().arm(); }
   int descriptor() { return open().descriptor(); }
   std::size_t in_flight() { return client_ ? client_->in_flight() : 0; }
   // Ends what is in flight. False: in a callback of the client.
   bool close() {
     if (!client_) return true;
+    const Released released;
     if (!client_->close()) return false;
     client_.reset();
     return true;
   }
+  ~AsyncCore() { close(); }
   std::string describe() { return open().describe(); }
 
  private:
@@ -132,7 +151,7 @@ class AsyncCore {
     const rkv_options options = options_of(given);
     std::string refusal;
     auto made = [&] {
-      const py::gil_scoped_release released;
+      const Released released;
       return AsyncClient::connect(options.client, &refusal);
     }();
     if (!made) raise(made.error(), refusal);
@@ -142,26 +161,35 @@ class AsyncCore {
     if (!client_) throw py::value_error("the client is closed");
     return *client_;
   }
-  // Makes the operation that the next begin() submits.
-  const Held& hold(py::handle key, py::object done) {
-    next_ = std::make_unique<Operation>(key, std::move(done));
-    return next_->key;
+  std::unique_ptr<Operation> made(py::handle key, py::object done) {
+    return std::make_unique<Operation>(key, std::move(done), thrown_);
+  }
+  template <class T, class Value>
+  static void end_read(Operation& ended, const Result<T>& got, Value value) {
+    if (got) {
+      ended.end(value(*got));
+    } else if (got.error().code == Code::kNotFound) {
+      ended.end(py::none());
+    } else {
+      ended.fail(got.error());
+    }
   }
   template <class T, class End>
-  Stop begin(Call<T> call, End end) {
-    Operation* const operation = next_.release();
+  Stop begin(std::unique_ptr<Operation> own, Call<T> call, End end) {
+    Operation* const operation = own.release();
     Stop stop(operation->stop);
     std::move(call)
         .until(operation->stop.get_token())
         .then([operation, end](const Result<T>& result) {
-          const std::unique_ptr<Operation> own(operation);
-          end(*own, result);
+          const py::gil_scoped_acquire held;
+          const std::unique_ptr<Operation> ended(operation);
+          end(*ended, result);
         });
     return stop;
   }
 
+  Thrown thrown_;  // outlives the client
   std::optional<AsyncClient> client_;
-  std::unique_ptr<Operation> next_;
 };
 
 }  // namespace

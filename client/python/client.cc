@@ -12,6 +12,7 @@
 #include "client/python/arguments.h"
 #include "client/python/bytes.h"
 #include "client/python/errors.h"
+#include "client/python/released.h"
 #include "rkv/shared_client.h"
 
 namespace py = pybind11;
@@ -28,7 +29,7 @@ class PyClient {
   explicit PyClient(const py::kwargs& given) : handle_(connect(given)) {}
 
   void close() {
-    const py::gil_scoped_release released;
+    const Released released;
     handle_.close();
   }
 
@@ -167,8 +168,21 @@ class PyClient {
     const auto put = call([&](SharedClient& client) { return client.multi_put(all, options); });
     std::vector<std::uint64_t> versions;
     versions.reserve(put.size());
-    for (const auto& version : put)
-      versions.push_back(value_or_raise(version));
+    std::optional<Error> failed;
+    bool any_written = false;
+    for (const auto& version : put) {
+      if (version) {
+        versions.push_back(*version);
+        any_written = true;
+        continue;
+      }
+      any_written = any_written || version.error().write == WriteOutcome::kMayHaveHappened;
+      if (!failed) failed = version.error();
+    }
+    if (failed) {  // of the call as a whole
+      if (any_written) failed->write = WriteOutcome::kMayHaveHappened;
+      raise(*failed);
+    }
     return versions;
   }
 
@@ -222,7 +236,7 @@ class PyClient {
     const rkv_options options = options_of(given);
     std::string refusal;
     auto made = [&] {
-      const py::gil_scoped_release released;
+      const Released released;
       return SharedClient::connect(options.client, options.connections, &refusal);
     }();
     if (!made) raise(made.error(), refusal);
@@ -231,7 +245,7 @@ class PyClient {
   // PY-1. `body` must not touch the interpreter, apart from throwing ValueError before it blocks.
   template <class Body>
   auto call(Body body) -> decltype(body(std::declval<SharedClient&>())) {
-    const py::gil_scoped_release released;
+    const Released released;
     const c::Handle<SharedClient>::Use use(handle_);
     if (!use) throw py::value_error("the client is closed");
     return body(*use);
@@ -279,7 +293,7 @@ void define_client(py::module_& module) {
            arg("timeout") = none)
       .def("multi_put", &PyClient::multi_put, arg("items"), kw, arg("durability") = none,
            arg("timeout") = none)
-      .def("_scan_page", &PyClient::scan_page)
+      .def("scan_page", &PyClient::scan_page)
       .def("ping", &PyClient::ping, kw, arg("timeout") = none)
       .def("flush", &PyClient::flush, kw, arg("timeout") = none)
       .def("server_stats", &PyClient::server_stats, kw, arg("timeout") = none)

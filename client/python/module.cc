@@ -4,7 +4,9 @@
 //  PY-1  The interpreter's lock is not held while a call of the shared client blocks. Until then
 //  all
 //      bytes that the call uses are pinned by buffers, and no object of Python is touched.
-//  PY-2  Callbacks of the asynchronous client run on the thread that polls, which holds the lock.
+//  PY-2  Callbacks of the asynchronous client take the lock: the thread that polls holds it, and
+//  one
+//      that closes does not while it waits.
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -12,9 +14,11 @@
 #include "client/python/async_client.h"
 #include "client/python/client.h"
 #include "client/python/errors.h"
+#include "client/python/released.h"
 
 PYBIND11_MODULE(_rkv, module) {
   module.doc() = "The clients of rkv. Programs import rkv.";
+  module.def("at_exit", &rkv::python::Released::at_exit);
   rkv::python::define_errors(module);
   rkv::python::define_client(module);
   rkv::python::define_async_client(module);

@@ -238,3 +238,57 @@ def test_the_cache_of_kv_blocks(server):
                     "hit rate: 0.75\n")
     ended = subprocess.run([sys.executable, example, "127.0.0.1:1"], check=False, capture_output=True, text=True)
     assert ended.returncode == 1 and ended.stderr.startswith("connect: ") and not ended.stdout
+
+
+def test_what_was_written_of_many_is_not_denied(server, client):
+    items = [("many 1", "1"), ("k" * 2000, "v"), ("many 2", "2")]
+    with pytest.raises(rkv.TooLarge) as refused:
+        client.multi_put(items)
+    assert refused.value.may_have_happened and client.get("many 2") == b"2"
+
+    async def main():
+        async with rkv.AsyncClient(server=server.address) as async_client:
+            with pytest.raises(rkv.TooLarge) as refused_too:
+                await async_client.multi_put(items)
+            assert refused_too.value.may_have_happened
+            assert async_client.in_flight() == 0
+    asyncio.run(main())
+
+
+def test_a_client_that_was_not_made_is_harmless():
+    class Own(rkv.Client):
+        def __del__(self):
+            self.close()
+    with pytest.raises(rkv.Error):
+        Own(server="127.0.0.1:1", transport="shm", repeat_connect=False)
+    gc.collect()
+    with pytest.raises(AttributeError):
+        rkv.Client.__new__(rkv.Client).get("key")
+
+
+def test_an_asynchronous_client_belongs_to_its_thread(server):
+    async def main():
+        async with rkv.AsyncClient(server=server.address) as client:
+            def elsewhere():
+                for call in (client.close, lambda: client.get("key")):
+                    with pytest.raises(RuntimeError, match="its event loop"):
+                        call()
+                return True
+            assert await asyncio.get_running_loop().run_in_executor(None, elsewhere)
+            pending = client.get("key")
+            pending.cancel()
+            await asyncio.sleep(0)
+            assert client.in_flight() == 0
+    asyncio.run(main())
+
+
+def test_the_interpreter_ends_under_threads_that_use_a_client(server):
+    program = ("import rkv, sys, threading, time\n"
+               "client = rkv.Client(server=sys.argv[1])\n"
+               "client.put('key', 'value')\n"
+               "def work():\n"
+               "    while True: client.get('key')\n"
+               "for _ in range(4): threading.Thread(target=work, daemon=True).start()\n"
+               "time.sleep(0.1)\n")
+    for _ in range(3):
+        assert run(sys.executable, "-c", program, server.address) == ""

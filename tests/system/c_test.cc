@@ -359,6 +359,28 @@ TEST_F(C, WrongArgumentsAreRefusedWithASentence) {
   EXPECT_STREQ(rkv_status_text(200), rkv_status_text(255));
 }
 
+TEST_F(C, OptionsThatAnOperationHasNotAreRefused) {
+  const auto is_refused = [&](rkv_status status, const std::string& part) {
+    EXPECT_EQ(status, RKV_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error_.text).find(part), std::string::npos) << error_.text;
+  };
+  rkv_write_options options = RKV_WRITE_OPTIONS_INIT;
+  options.has_if_version = 1;
+  is_refused(rkv_incr(client_, "n", 1, 1, &options, nullptr, &error_), "no if_version");
+  options = RKV_WRITE_OPTIONS_INIT;
+  options.ttl_ms = 5;
+  is_refused(rkv_delete(client_, "n", 1, &options, nullptr, &error_), "only a put has");
+  rkv_get_options durable = RKV_GET_OPTIONS_INIT;
+  durable.at_least = RKV_SYNC;
+  is_refused(rkv_get_counter(client_, "n", 1, &durable, nullptr, &error_), "without at_least");
+  std::size_t size = 77;
+  const std::string long_key(1025, 'k');
+  EXPECT_EQ(rkv_get_into(client_, long_key.data(), long_key.size(), nullptr, 0, nullptr, &size,
+                         nullptr, &error_),
+            RKV_TOO_LARGE);
+  EXPECT_EQ(size, 77U) << "it is the key that is too long";
+}
+
 TEST(CScan, PagesLeadToTheLastKey) {
   ScratchDirectory scratch;
   Server server({"--memory", "32MiB", "--data-dir", scratch.path("data")});

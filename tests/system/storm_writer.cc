@@ -17,9 +17,9 @@ int main(int argc, char** argv) {
   const auto words = std::strtoull(argv[4], nullptr, 10);
   rkv::ClientOptions options{.server = argv[1], .name = "storm_writer"};
   const char* const transport = std::getenv("RKV_TEST_TRANSPORT");
-  const std::string_view name = transport == nullptr ? "" : transport;
-  options.transport = name == "shm"   ? rkv::Transport::kShm
-                      : name == "tcp" ? rkv::Transport::kTcp
+  const std::string_view chosen = transport == nullptr ? "" : transport;
+  options.transport = chosen == "shm"   ? rkv::Transport::kShm
+                      : chosen == "tcp" ? rkv::Transport::kTcp
                                       : rkv::Transport::kVerbs;
   auto client = rkv::Client::connect(options);
   if (!client) {

@@ -24,8 +24,10 @@
  * accepted for a length of 0. The library copies nothing that it does not have to keep, and keeps
  * nothing after a call has returned, apart from asynchronous calls.
  * Options of operations: NULL is the defaults. Others begin as RKV_..._OPTIONS_INIT, which has the
- * size of the struct: so programs built with an older header run with a newer library.
+ * size of the struct: so programs built with an older header run with a newer library of the same
+ * file name (librkv.so.0.1). What an operation does not have must not be set.
  * Threads: an rkv_client, any; an rkv_async, as stated there. Other objects, one at a time.
+ * A thread must not be cancelled (pthread_cancel) in a call.
  * Fork: a child must not use a client of its parent; exec or _exit only.
  * Wrong arguments (NULL where something is needed, a client that is closed) are
  * RKV_INVALID_ARGUMENT. Memory that was freed, or that is too small, cannot be noticed.
@@ -177,8 +179,8 @@ RKV_C_EXPORT void rkv_value_free(rkv_value* value); /* NULL is allowed */
 RKV_C_EXPORT rkv_status rkv_get(rkv_client* client, const void* key, size_t key_size,
                                 const rkv_get_options* options, rkv_value** value,
                                 rkv_error* error);
-/* Copies the value to `buffer`. `size`, which may be NULL, becomes its length; with RKV_TOO_LARGE
- * too, and then nothing is copied. */
+/* Copies the value to `buffer`. `size`, which may be NULL, becomes its length. RKV_TOO_LARGE:
+ * nothing is copied, and if it is the value that does not fit, `size` is its length too. */
 RKV_C_EXPORT rkv_status rkv_get_into(rkv_client* client, const void* key, size_t key_size,
                                      void* buffer, size_t capacity, const rkv_get_options* options,
                                      size_t* size, uint64_t* version, rkv_error* error);
@@ -205,7 +207,8 @@ RKV_C_EXPORT rkv_status rkv_get_counter(rkv_client* client, const void* key, siz
 /* Many keys at once, pipelined; the timeout is that of the whole call. The result of each is in
  * statuses[i], and values[i], which is NULL unless that is RKV_OK, or versions[i], which may be
  * NULL as a whole. Returns RKV_OK if all keys were attempted; `error` is that of the first that
- * failed otherwise than by RKV_NOT_FOUND, if there is one. */
+ * failed otherwise than by RKV_NOT_FOUND, if there is one.
+ * Many puts have neither conditions nor ttl_ms. */
 RKV_C_EXPORT rkv_status rkv_multi_get(rkv_client* client, const rkv_slice* keys, size_t count,
                                       const rkv_get_options* options, rkv_value** values,
                                       rkv_status* statuses, rkv_error* error);

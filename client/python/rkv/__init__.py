@@ -9,8 +9,8 @@
     async with rkv.AsyncClient(server="10.0.0.1:7471") as client:
         await client.put("name", b"value")
 
-Keys and values are bytes, or anything with a buffer (bytearray, memoryview, numpy arrays), which is
-not copied before it is sent; a str is its UTF-8. get_into() and multi_get_into() read into a buffer
+Keys and values are bytes, or anything with a buffer (bytearray, memoryview, numpy arrays), which Python
+does not copy; a str is its UTF-8. get_into() and multi_get_into() read into a buffer
 of the caller. Times are seconds. A failed operation raises an rkv.Error, whose class says the code.
 
 A Client may be used by any number of threads at once; calls do not hold the interpreter's lock while

@@ -1,21 +1,25 @@
 """rkv.AsyncClient: the asynchronous client on asyncio."""
 
 import asyncio
+import threading
+import weakref
 
 from rkv import _rkv
 
 
 class AsyncClient:
-    """As rkv.Client, to be awaited. It is made in a running event loop, and belongs to it; the
-    constructor blocks until there is a connection. Thousands of operations may be in flight: what is
-    awaited together (asyncio.gather) leaves together.
+    """Operations of rkv.Client, to be awaited. It is made in a running event loop, and belongs to its
+    thread; the constructor blocks until there is a connection. Thousands of operations may be in flight:
+    what is awaited together (asyncio.gather) leaves together. Close it, or use `async with`: the event
+    loop keeps it alive.
 
     Cancelling a task withdraws its operation; a write that was sent may have happened. A key, a value
-    or a buffer must not be changed before the operation has ended: a cancelled one ends with the next
-    turn of the loop."""
+    or a buffer must not be changed before the operation has ended, and in_flight() is lower then."""
 
     def __init__(self, **options):
+        self._core = None
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._core = _rkv.AsyncCore(**options)
         self._polls = False  # _poll is to be called by the loop
         self._loop.add_reader(self._core.descriptor(), self._poll)
@@ -34,9 +38,14 @@ class AsyncClient:
         """Ends what is in flight with rkv.Disconnected."""
         if self._core is None:
             return
+        self._check_thread()
         self._loop.remove_reader(self._core.descriptor())
-        self._core.close()
-        self._core = None
+        core, self._core = self._core, None
+        core.close()
+
+    def in_flight(self):
+        """Operations that have not ended, cancelled ones included."""
+        return 0 if self._core is None else self._core.in_flight()
 
     def get(self, key, *, timeout=None):
         """The value as bytes; None: there is no such key."""
@@ -63,15 +72,28 @@ class AsyncClient:
 
     async def multi_put(self, items, **options):
         pairs = items.items() if isinstance(items, dict) else items
-        return await asyncio.gather(*(self.put(key, value, **options) for key, value in pairs))
+        ended = await asyncio.gather(*(self.put(key, value, **options) for key, value in pairs),
+                                     return_exceptions=True)
+        failed = next((each for each in ended if isinstance(each, BaseException)), None)
+        if failed is None:
+            return ended
+        if isinstance(failed, _rkv.Error):
+            failed.may_have_happened = any(not isinstance(each, _rkv.Error) or each.may_have_happened
+                                           for each in ended)
+        raise failed
+
+    def _check_thread(self):
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("an AsyncClient is used by the thread of its event loop alone")
 
     def _begin(self, submit):
         if self._core is None:
             raise ValueError("the client is closed")
+        self._check_thread()
         future = self._loop.create_future()
 
         def done(result, error):
-            if future.cancelled():
+            if future.done():
                 return
             if error is None:
                 future.set_result(result)
@@ -79,13 +101,16 @@ class AsyncClient:
                 future.set_exception(error)
 
         stop = submit(self._core, done)
-        future.add_done_callback(lambda ended: self._withdraw(stop) if ended.cancelled() else None)
+        client = weakref.ref(self)
+
+        def withdraw(ended):
+            if ended.cancelled():
+                stop.request()
+                if client() is not None:
+                    client()._poll()
+        future.add_done_callback(withdraw)
         self._poll_soon()
         return future
-
-    def _withdraw(self, stop):
-        stop.request()
-        self._poll_soon()
 
     def _poll_soon(self):
         if not self._polls and self._core is not None:

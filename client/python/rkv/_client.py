@@ -1,14 +1,21 @@
 """rkv.Client: the client of the extension, with what is nicer in Python."""
 
+import atexit
+
 from rkv import _rkv
 
+atexit.register(_rkv.at_exit)
 
-class Client(_rkv.Client):
-    """A connection, or several, to a kvserver.
+
+class Client:
+    """A connection, or several, to a kvserver, for any number of threads.
 
     Client(server="HOST:PORT", connections=1, timeout=5.0, user=..., secret=..., transport="auto", ...):
     the options of rkv_options_set() in rkv/c.h, with underscores. Raises rkv.Error if there is no
-    connection within the time-out."""
+    connection within the time-out. Without one a method has no `_core`: AttributeError."""
+
+    def __init__(self, **options):
+        self._core = _rkv.Client(**options)
 
     def __enter__(self):
         return self
@@ -16,12 +23,81 @@ class Client(_rkv.Client):
     def __exit__(self, *_):
         self.close()
 
+    def close(self):
+        """Waits for the calls of other threads. Later ones raise ValueError."""
+        if hasattr(self, "_core"):
+            self._core.close()
+
+    def get(self, key, default=None, *, timeout=None):
+        """The value as bytes, or `default`."""
+        return self._core.get(key, default, timeout=timeout)
+
+    def get_with_version(self, key, *, timeout=None):
+        """(value, version); None: there is no such key."""
+        return self._core.get_with_version(key, timeout=timeout)
+
+    def get_into(self, key, buffer, *, timeout=None):
+        """Copies the value to the buffer. Its length; None: there is no such key. rkv.TooLarge."""
+        return self._core.get_into(key, buffer, timeout=timeout)
+
+    def put(self, key, value, **options):
+        """The version of the write. ttl: seconds; if_absent, if_version: else rkv.Conflict; durability:
+        "memory", "wal" or "sync"; timeout."""
+        return self._core.put(key, value, **options)
+
+    def delete(self, key, **options):
+        """Whether there was such a key. if_version, durability, timeout."""
+        return self._core.delete(key, **options)
+
+    def incr(self, key, by=1, **options):
+        """The counter's number after it. durability, timeout."""
+        return self._core.incr(key, by, **options)
+
+    def get_counter(self, key, *, timeout=None):
+        """Its number; None: there is no such key."""
+        return self._core.get_counter(key, timeout=timeout)
+
+    def multi_get(self, keys, *, timeout=None):
+        """A list of values, None where there is no such key."""
+        return self._core.multi_get(keys, timeout=timeout)
+
+    def multi_get_into(self, keys, buffers, *, timeout=None):
+        """Copies each value to the buffer of its place. A list of lengths, None where there is no such
+        key."""
+        return self._core.multi_get_into(keys, buffers, timeout=timeout)
+
+    def multi_put(self, items, **options):
+        """Versions of the writes of pairs, or of a dict. Raises the first error when all have ended;
+        may_have_happened: one of them was made, or may have been. durability, timeout."""
+        return self._core.multi_put(items, **options)
+
     def scan(self, prefix=b"", start=b"", end=b"", *, reverse=False, keys_only=False, timeout=None):
         """Yields (key, value) in byte order, a page at a time. A page is of one instant. Needs a server
         with a disk, else rkv.Unsupported."""
         token = b""
         while True:
-            entries, token = self._scan_page(prefix, start, end, reverse, keys_only, 0, token, timeout)
+            entries, token = self._core.scan_page(prefix, start, end, reverse, keys_only, 0, token, timeout)
             yield from entries
             if not token:
                 return
+
+    def ping(self, *, timeout=None):
+        self._core.ping(timeout=timeout)
+
+    def flush(self, *, timeout=None):
+        """All that was acknowledged before is on disk, up to the version returned."""
+        return self._core.flush(timeout=timeout)
+
+    def server_stats(self, *, timeout=None):
+        """A JSON object, as text."""
+        return self._core.server_stats(timeout=timeout)
+
+    @property
+    def one_sided_gets(self):
+        """How many GETs the server's processor took no part in."""
+        return self._core.one_sided_gets
+
+    @property
+    def transport(self):
+        """The transport, and why it was chosen."""
+        return self._core.transport

@@ -20,6 +20,8 @@ _Static_assert(sizeof(void*) != 8 || offsetof(rkv_scan_options, keys_only) == 84
 _Static_assert(sizeof(void*) != 8 || offsetof(rkv_entry, is_counter) == 48, "rkv_entry");
 _Static_assert(sizeof(void*) != 8 || offsetof(rkv_result, value) == 16, "rkv_result.value");
 _Static_assert(sizeof(void*) != 8 || offsetof(rkv_result, number) == 40, "rkv_result.number");
+_Static_assert(sizeof(void*) != 8 || sizeof(rkv_entry) == 56, "rkv_entry, which callers hold");
+_Static_assert(sizeof(void*) != 8 || sizeof(rkv_result) == 48, "rkv_result");
 _Static_assert(RKV_NOT_FOUND == 1 && RKV_CANCELLED == 8 && RKV_UNAUTHENTICATED == 70, "codes");
 
 int main(int argc, char** argv) {

@@ -1,0 +1,53 @@
+// The interpreter's lock, given up while a call blocks.
+//
+// Invariants:
+//  PY-3  When the interpreter ends, no thread waits for its lock in here, or will: the interpreter
+//      would end such a thread by unwinding its frames, which destructors do not allow. at_exit()
+//      waits for those that do, and threads that come later sleep until the process has ended.
+//
+// Thread safety: any thread that holds the lock.
+#pragma once
+
+#include <Python.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace rkv::python {
+
+class Released {
+ public:
+  Released() : state_(PyEval_SaveThread()) {}
+  ~Released() {
+    returning_.fetch_add(1);
+    if (is_ending_.load() && std::this_thread::get_id() != ending_thread_) {
+      returning_.fetch_sub(1);
+      for (;;)
+        pause();
+    }
+    PyEval_RestoreThread(state_);
+    returning_.fetch_sub(1);
+  }
+  Released(const Released&) = delete;
+  Released& operator=(const Released&) = delete;
+
+  // Called by the interpreter's thread that ends it, with the lock.
+  static void at_exit() {
+    ending_thread_ = std::this_thread::get_id();
+    is_ending_ = true;
+    PyThreadState* const state = PyEval_SaveThread();
+    while (returning_.load() != 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    PyEval_RestoreThread(state);
+  }
+
+ private:
+  static inline std::atomic<bool> is_ending_ = false;
+  static inline std::thread::id ending_thread_{};
+  static inline std::atomic<int> returning_ = 0;
+  PyThreadState* state_;
+};
+
+}  // namespace rkv::python
