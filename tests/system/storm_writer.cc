@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   const std::string_view chosen = transport == nullptr ? "" : transport;
   options.transport = chosen == "shm"   ? rkv::Transport::kShm
                       : chosen == "tcp" ? rkv::Transport::kTcp
-                                      : rkv::Transport::kVerbs;
+                                        : rkv::Transport::kVerbs;
   auto client = rkv::Client::connect(options);
   if (!client) {
     std::fprintf(stderr, "storm_writer: %s\n", rkv::to_string(client.error()).c_str());
