@@ -74,6 +74,11 @@ Result<std::unique_ptr<SharedEngines>> SharedEngines::create(
   return made;
 }
 
+// Not inline: g++ 12 would warn of the value that an error has not.
+Result<Outcome> SharedEngines::failed(const Error& error) {
+  return std::unexpected(error);
+}
+
 // Threads are dealt out in the order of their first calls.
 SharedEngines::Connection& SharedEngines::of_this_thread() {
   static std::atomic<std::size_t> threads = 0;

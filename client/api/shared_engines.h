@@ -102,6 +102,7 @@ class SharedEngines {
   static constexpr std::size_t kMostAtOnce = 256;
 
   SharedEngines() = default;
+  static Result<Outcome> failed(const Error& error);
   static std::chrono::milliseconds left(const Deadline& deadline) {
     return std::chrono::milliseconds(std::max<std::int64_t>(1, deadline.left_ms()));
   }
@@ -183,7 +184,7 @@ void SharedEngines::call_many(std::size_t count, std::chrono::milliseconds timeo
   Connection& connection = of_this_thread();
   if (const Status may = connection.engine->may_wait(); !may) {
     for (std::size_t i = 0; i < count; ++i)
-      end(i, Result<Outcome>(std::unexpected(may.error())));
+      end(i, failed(may.error()));
     return;
   }
   const std::size_t at_once = std::min(count, kMostAtOnce);
@@ -210,8 +211,8 @@ void SharedEngines::call_many(std::size_t count, std::chrono::milliseconds timeo
           own.begin(at);
           break;
         }
-        all.end(at,
-                Result<Outcome>(fail(Code::kTimeout, "the deadline passed before this was sent")));
+        all.end(at, failed({.code = Code::kTimeout,
+                            .text = "the deadline passed before this was sent"}));
         ++ended;
       }
       if (all.left.fetch_sub(ended, std::memory_order_acq_rel) == ended) all.waiter.end();
