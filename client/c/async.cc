@@ -13,10 +13,10 @@
 #include "client/c/values.h"
 #include "rkv/async_client.h"
 
-struct rkv_async : rkv::c::Handle<rkv::AsyncClient> {
+struct rkv_async : rkv::c::Handle<rkv::AsyncClient> {  // NOLINT(readability-identifier-naming)
   using Handle::Handle;
 };
-struct rkv_stop {
+struct rkv_stop {  // NOLINT(readability-identifier-naming)
   std::stop_source source;
 };
 
@@ -79,7 +79,21 @@ rkv_status close_async(rkv_async& client, rkv_error* error) {
 }  // namespace
 }  // namespace rkv::c
 
-using namespace rkv::c;
+using rkv::c::close_async;
+using rkv::c::delete_options;
+using rkv::c::DeleteOptions;
+using rkv::c::fill_version;
+using rkv::c::get_options;
+using rkv::c::guarded;
+using rkv::c::plain_options;
+using rkv::c::report;
+using rkv::c::report_refused;
+using rkv::c::slice_of;
+using rkv::c::submit;
+using rkv::c::token_of;
+using rkv::c::Told;
+using rkv::c::write_options;
+using rkv::c::wrong;
 
 extern "C" {
 

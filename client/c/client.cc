@@ -10,7 +10,7 @@
 #include "client/c/values.h"
 #include "rkv/shared_client.h"
 
-struct rkv_client : rkv::c::Handle<rkv::SharedClient> {
+struct rkv_client : rkv::c::Handle<rkv::SharedClient> {  // NOLINT(readability-identifier-naming)
   using Handle::Handle;
 };
 
@@ -58,7 +58,24 @@ rkv_status on_key(rkv_client* client, const void* key, std::size_t key_size,
 }  // namespace
 }  // namespace rkv::c
 
-using namespace rkv::c;
+using rkv::c::copy_options;
+using rkv::c::delete_options;
+using rkv::c::DeleteOptions;
+using rkv::c::get_options;
+using rkv::c::guarded;
+using rkv::c::number_of;
+using rkv::c::on_key;
+using rkv::c::plain_options;
+using rkv::c::report;
+using rkv::c::report_refused;
+using rkv::c::status_of;
+using rkv::c::text_of;
+using rkv::c::texts_of;
+using rkv::c::timeout_option;
+using rkv::c::with;
+using rkv::c::write_options;
+using rkv::c::wrong;
+using rkv::c::wrong_size;
 
 extern "C" {
 

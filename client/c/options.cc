@@ -174,7 +174,9 @@ void rkv_options_free(rkv_options* options) {
 
 rkv_status rkv_options_set(rkv_options* options, const char* name, const char* value,
                            rkv_error* error) {
-  using namespace rkv::c;
+  using rkv::c::guarded;
+  using rkv::c::set_option;
+  using rkv::c::wrong;
   return guarded(error, [&] {
     if (options == nullptr || name == nullptr || value == nullptr)
       return wrong("options, name and value must not be NULL", error);

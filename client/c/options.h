@@ -15,7 +15,7 @@
 #include "rkv/operations.h"
 #include "rkv/options.h"
 
-struct rkv_options {
+struct rkv_options {  // NOLINT(readability-identifier-naming)
   rkv::ClientOptions client;
   std::size_t connections = 1;
 };

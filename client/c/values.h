@@ -12,10 +12,10 @@
 #include "rkv/scan.h"
 #include "rkv/values.h"
 
-struct rkv_value {
+struct rkv_value {  // NOLINT(readability-identifier-naming)
   rkv::Value value;
 };
-struct rkv_page {
+struct rkv_page {  // NOLINT(readability-identifier-naming)
   rkv::ScanPage page;
 };
 

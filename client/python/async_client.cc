@@ -126,10 +126,7 @@ class AsyncCore {
   // Raises what a callback has thrown.
   std::size_t poll() {
     const std::size_t ended = open().poll();
-    if (thrown_) {
-      py::error_already_set thrown = *std::exchange(thrown_, std::nullopt);
-      throw thrown;
-    }
+    if (thrown_) throw py::error_already_set(*std::exchange(thrown_, std::nullopt));
     return ended;
   }
   bool arm() { return open().arm(); }

@@ -35,7 +35,7 @@ class PyClient {
 
   py::object get(py::handle key, const py::object& otherwise, const Seconds& timeout) {
     const Held name(key);
-    const auto got = call([&](SharedClient& client) {
+    auto got = call([&](SharedClient& client) {
       return client.get(name.text(), GetOptions{.timeout = timeout_of(timeout)});
     });
     if (!got && got.error().code == Code::kNotFound) return otherwise;

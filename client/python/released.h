@@ -21,32 +21,32 @@ class Released {
  public:
   Released() : state_(PyEval_SaveThread()) {}
   ~Released() {
-    returning_.fetch_add(1);
-    if (is_ending_.load() && std::this_thread::get_id() != ending_thread_) {
-      returning_.fetch_sub(1);
+    returning.fetch_add(1);
+    if (is_ending.load() && std::this_thread::get_id() != ending_thread) {
+      returning.fetch_sub(1);
       for (;;)
         pause();
     }
     PyEval_RestoreThread(state_);
-    returning_.fetch_sub(1);
+    returning.fetch_sub(1);
   }
   Released(const Released&) = delete;
   Released& operator=(const Released&) = delete;
 
   // Called by the interpreter's thread that ends it, with the lock.
   static void at_exit() {
-    ending_thread_ = std::this_thread::get_id();
-    is_ending_ = true;
+    ending_thread = std::this_thread::get_id();
+    is_ending = true;
     PyThreadState* const state = PyEval_SaveThread();
-    while (returning_.load() != 0)
+    while (returning.load() != 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     PyEval_RestoreThread(state);
   }
 
  private:
-  static inline std::atomic<bool> is_ending_ = false;
-  static inline std::thread::id ending_thread_{};
-  static inline std::atomic<int> returning_ = 0;
+  static inline std::atomic<bool> is_ending = false;
+  static inline std::thread::id ending_thread{};
+  static inline std::atomic<int> returning = 0;
   PyThreadState* state_;
 };
 

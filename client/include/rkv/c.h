@@ -55,6 +55,7 @@ extern "C" {
 #define RKV_C_VERSION 1
 RKV_C_EXPORT uint32_t rkv_c_version(void);
 
+/* NOLINTBEGIN(readability-identifier-naming): names as C has them. */
 /* ---- errors */
 
 /* The codes of rkv/result.h, grouped by what the caller can do. */
@@ -311,6 +312,8 @@ RKV_C_EXPORT size_t rkv_async_in_flight(rkv_async* client);
  * passed. `ended`, which may be NULL, becomes the number of operations that have. */
 RKV_C_EXPORT rkv_status rkv_async_wait(rkv_async* client, uint32_t timeout_ms, size_t* ended,
                                        rkv_error* error);
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 }
