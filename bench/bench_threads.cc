@@ -79,7 +79,9 @@ json measure(const Arguments& given, bool warms, Call operate) {
                   .values = values_of(given["value-bytes"]),
                   .count = given["operations"]};
   const std::size_t threads = given["threads"];
-  if (given.text("share").empty()) {
+  const std::string& share = given.text("share");
+  if (share != "yes" && share != "no") throw Misuse("--share must be yes or no");
+  if (share == "no") {
     std::vector<Client> clients;
     std::vector<Client*> stores;
     for (std::size_t i = 0; i < threads; ++i)
@@ -121,5 +123,5 @@ int main(int argc, char** argv) {
                  {"keys", "records in the store", 10'000},
                  {"value-bytes", "size of a value", 100}},
        .phases = {{"get", rkv::bench::measure_get}, {"put", rkv::bench::measure_put}},
-       .texts = {{"share", "yes: one client for all threads", ""}}});
+       .texts = {{"share", "yes: one client for all threads; no: one for each", "no"}}});
 }

@@ -22,40 +22,13 @@
 #include <utility>
 #include <vector>
 
+#include "client/api/held_writes.h"
 #include "client/async/async_engine.h"
 #include "common/check.h"
-#include "common/layout.h"
 #include "common/mutex.h"
 #include "rkv/client.h"
 
 namespace rkv::client {
-
-// What was acknowledged over a connection and is not known to be on disk.
-//
-// Thread safety: any thread.
-class HeldWrites {
- public:
-  // At some moment.
-  struct State {
-    std::uint64_t notes = 0;  // of all epochs
-    std::uint64_t epoch = 0;
-    Version version{};          // the newest of the epoch; 0: none
-    std::uint64_t cell_at = 0;  // the newest change of a counter in a cell, by `notes`; 0: none
-    std::uint64_t lost_at =
-        0;  // when something held turned out to be of an earlier epoch; 0: never
-    bool holds() const { return version.bits != 0 || cell_at != 0; }
-  };
-  // `version` 0: a counter in a cell, which no mark covers. `mark`: what is on disk in the epoch.
-  void note(std::uint64_t epoch, Version version, Version mark);
-  State state();
-  // A flush that began at `before` was answered in `epoch`: all up to `version` is on disk. Returns
-  // true, once for each loss, if a write that was acknowledged before it may be lost.
-  bool flushed(const State& before, std::uint64_t epoch, Version version);
-
- private:
-  Mutex mutex_;
-  State now_ RKV_GUARDED_BY(mutex_){};
-};
 
 class SharedEngines {
  public:

@@ -365,9 +365,6 @@ bool AsyncEngine::arm() {
 
 bool AsyncEngine::arm_in_turn() {
   awake();
-  const auto has_arrived = [this] {
-    return !submissions_.is_empty() || cancels_.load(std::memory_order_seq_cst);
-  };
   if (has_more_ || has_arrived() || aside_.has_result()) return false;
   const Nanos now = clock_.now();
   const Nanos at = wake_at(now);
@@ -402,9 +399,7 @@ void AsyncEngine::sleep(const Deadline& deadline) {
 
 // Whether poll() would find something, as far as that can be seen without polling.
 bool AsyncEngine::has_news() {
-  if (!submissions_.is_empty() || cancels_.load(std::memory_order_seq_cst) || closing_.load() ||
-      wants_stats_.load(std::memory_order_relaxed))
-    return true;
+  if (has_arrived() || closing_.load() || wants_stats_.load(std::memory_order_relaxed)) return true;
   if (!aside_.is_idle()) return aside_.has_result();
   return engine_->session.link.alive() && engine_->session.link.queue()->is_ready();
 }

@@ -14,10 +14,10 @@
 //  ASYNC-3  No operation ends later than the first poll() after its deadline.
 //  ASYNC-4  When arm() has returned true, the descriptor becomes readable when poll() has something
 //      to do: an event of the connection, a submission, a step that has ended, a time that is up.
-//  ASYNC-6  While a thread is in wait_for(), its operation is driven: by a thread of another call,
-//      which calls a waiting one at its end (WAIT-1), or by itself.
 //  ASYNC-5  In a group an operation begins on a connection whose server is believed after the
 //      operation was submitted (TRUST-1).
+//  ASYNC-6  While a thread is in wait_for(), its operation is driven: by a thread of another call,
+//      which calls a waiting one at its end (WAIT-1), or by itself.
 //
 // Thread safety: submit(), cancel() and what is said above: any thread.
 #pragma once
@@ -80,6 +80,10 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   }
   std::size_t poll_in_turn();
   bool arm_in_turn();
+  // Whether another thread has submitted or withdrawn an operation.
+  bool has_arrived() const {
+    return !submissions_.is_empty() || cancels_.load(std::memory_order_seq_cst);
+  }
   bool has_news();
   bool spin(const Deadline& deadline);
   // Sleeps after arm_in_turn(), at most until the deadline.

@@ -60,7 +60,7 @@ class Waiters {
   };
 
  private:
-  // As long as most READs take. Longer spins take the processor from the thread that drives.
+  // Some microseconds. Longer spins take the processor from the thread that drives.
   static constexpr int kSpins = 200;
   static void pause();
 

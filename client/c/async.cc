@@ -47,13 +47,13 @@ rkv_status submit(rkv_async* client, const void* key, std::size_t key_size, cons
                   std::size_t value_size, rkv_callback callback, rkv_error* error,
                   Body body) noexcept {
   return guarded(error, [&] {
-    if (client == nullptr) return wrong("the client must not be NULL", error);
+    if (client == nullptr) return no_client(error);
     if (callback == nullptr) return wrong("the callback must not be NULL", error);
     const auto name = text_of(key, key_size);
     const auto text = text_of(value, value_size);
-    if (!name || !text) return wrong("a key or value of a length above 0 must not be NULL", error);
+    if (!name || !text) return no_bytes(error);
     const rkv_async::Use use(*client);
-    if (!use) return wrong("the client is closed", error);
+    if (!use) return closed(error);
     return body(*use, *name, *text);
   });
 }
@@ -70,21 +70,24 @@ void fill_version(rkv_result& told, std::uint64_t version) {
 rkv_status close_async(rkv_async& client, rkv_error* error) {
   {
     const rkv_async::Use use(client);
-    if (!use) return wrong("the client is closed", error);
-    if (const Status closed = use->close(); !closed) return report(closed.error(), error);
+    if (!use) return closed(error);
+    if (const Status ended = use->close(); !ended) return report(ended.error(), error);
   }
-  return client.close() ? rkv_status{RKV_OK} : wrong("the client is closed", error);
+  return client.close() ? rkv_status{RKV_OK} : closed(error);
 }
 
 }  // namespace
 }  // namespace rkv::c
 
 using rkv::c::close_async;
+using rkv::c::closed;
 using rkv::c::delete_options;
 using rkv::c::DeleteOptions;
 using rkv::c::fill_version;
 using rkv::c::get_options;
 using rkv::c::guarded;
+using rkv::c::no_bytes;
+using rkv::c::no_client;
 using rkv::c::plain_options;
 using rkv::c::report;
 using rkv::c::report_refused;
@@ -124,10 +127,8 @@ rkv_status rkv_async_connect(const rkv_options* options, rkv_async** client, rkv
 }
 
 rkv_status rkv_async_close(rkv_async* client, rkv_error* error) {
-  return guarded(error, [&] {
-    return client == nullptr ? wrong("the client must not be NULL", error)
-                             : close_async(*client, error);
-  });
+  return guarded(
+      error, [&] { return client == nullptr ? no_client(error) : close_async(*client, error); });
 }
 
 void rkv_async_free(rkv_async* client) {
@@ -242,9 +243,9 @@ size_t rkv_async_in_flight(rkv_async* client) {
 }
 rkv_status rkv_async_wait(rkv_async* client, uint32_t timeout_ms, size_t* ended, rkv_error* error) {
   return guarded(error, [&] {
-    if (client == nullptr) return wrong("the client must not be NULL", error);
+    if (client == nullptr) return no_client(error);
     const rkv_async::Use use(*client);
-    if (!use) return wrong("the client is closed", error);
+    if (!use) return closed(error);
     const auto waited = use->wait(std::chrono::milliseconds(timeout_ms));
     if (!waited) return report(waited.error(), error);
     if (ended != nullptr) *ended = *waited;

@@ -21,9 +21,9 @@ namespace {
 template <class Body>
 rkv_status with(rkv_client* client, rkv_error* error, Body body) noexcept {
   return guarded(error, [&] {
-    if (client == nullptr) return wrong("the client must not be NULL", error);
+    if (client == nullptr) return no_client(error);
     const rkv_client::Use use(*client);
-    return use ? body(*use) : wrong("the client is closed", error);
+    return use ? body(*use) : closed(error);
   });
 }
 
@@ -47,7 +47,7 @@ rkv_status on_key(rkv_client* client, const void* key, std::size_t key_size,
                   rkv_error* error, Body body) noexcept {
   return with(client, error, [&](SharedClient& shared) {
     const auto text = text_of(key, key_size);
-    if (!text) return wrong("a key or value of a length above 0 must not be NULL", error);
+    if (!text) return no_bytes(error);
     Options options;
     if (const rkv_status wrong_options = read(given, options, error); wrong_options != RKV_OK)
       return wrong_options;
@@ -58,11 +58,14 @@ rkv_status on_key(rkv_client* client, const void* key, std::size_t key_size,
 }  // namespace
 }  // namespace rkv::c
 
+using rkv::c::closed;
 using rkv::c::copy_options;
 using rkv::c::delete_options;
 using rkv::c::DeleteOptions;
 using rkv::c::get_options;
 using rkv::c::guarded;
+using rkv::c::no_bytes;
+using rkv::c::no_client;
 using rkv::c::number_of;
 using rkv::c::on_key;
 using rkv::c::plain_options;
@@ -94,8 +97,8 @@ rkv_status rkv_connect(const rkv_options* options, rkv_client** client, rkv_erro
 
 rkv_status rkv_close(rkv_client* client, rkv_error* error) {
   return guarded(error, [&] {
-    if (client == nullptr) return wrong("the client must not be NULL", error);
-    return client->close() ? rkv_status{RKV_OK} : wrong("the client is closed", error);
+    if (client == nullptr) return no_client(error);
+    return client->close() ? rkv_status{RKV_OK} : closed(error);
   });
 }
 
@@ -147,7 +150,7 @@ rkv_status rkv_put(rkv_client* client, const void* key, size_t key_size, const v
                    size_t value_size, const rkv_write_options* options, uint64_t* version,
                    rkv_error* error) {
   const auto text = text_of(value, value_size);
-  if (!text) return wrong("a key or value of a length above 0 must not be NULL", error);
+  if (!text) return no_bytes(error);
   return on_key(client, key, key_size, write_options, options, error,
                 [&](rkv::SharedClient& shared, std::string_view name, rkv::PutOptions& put) {
                   return status_of(shared.put_with(name, *text, put), version, error);
@@ -206,7 +209,7 @@ rkv_status rkv_multi_get(rkv_client* client, const rkv_slice* keys, size_t count
     if (const rkv_status given = get_options(options, get, error); given != RKV_OK) return given;
     std::vector<std::string_view> names;
     if (!texts_of(keys, count, names)) {
-      return wrong("a key or value of a length above 0 must not be NULL", error);
+      return no_bytes(error);
     }
     if (error != nullptr) *error = {};
     auto all = shared.multi_get(names, get);
@@ -238,8 +241,7 @@ rkv_status rkv_multi_put(rkv_client* client, const rkv_slice* keys, const rkv_sl
     }
     std::vector<std::string_view> names;
     std::vector<std::string_view> texts;
-    if (!texts_of(keys, count, names) || !texts_of(values, count, texts))
-      return wrong("a key or value of a length above 0 must not be NULL", error);
+    if (!texts_of(keys, count, names) || !texts_of(values, count, texts)) return no_bytes(error);
     std::vector<rkv::KeyValue> items;
     items.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -268,8 +270,7 @@ rkv_status rkv_scan(rkv_client* client, const rkv_scan_options* options, rkv_pag
     const auto start = text_of(own.start.data, own.start.size);
     const auto end = text_of(own.end.data, own.end.size);
     const auto token = text_of(own.token.data, own.token.size);
-    if (!prefix || !start || !end || !token)
-      return wrong("a key or value of a length above 0 must not be NULL", error);
+    if (!prefix || !start || !end || !token) return no_bytes(error);
     auto read = shared.scan({.prefix = *prefix,
                              .start = *start,
                              .end = *end,

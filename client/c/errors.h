@@ -21,6 +21,16 @@ inline rkv_status wrong(std::string_view text, rkv_error* error) {
   return report(RKV_INVALID_ARGUMENT, text, error);
 }
 
+inline rkv_status no_client(rkv_error* error) {
+  return wrong("the client must not be NULL", error);
+}
+inline rkv_status closed(rkv_error* error) {
+  return wrong("the client is closed", error);
+}
+inline rkv_status no_bytes(rkv_error* error) {
+  return wrong("a key or value of a length above 0 must not be NULL", error);
+}
+
 // Calls `body`, which returns a status; turns an exception into one.
 template <class Body>
 rkv_status guarded(rkv_error* error, Body body) noexcept {

@@ -2,8 +2,9 @@
 // begins later is refused.
 //
 // Invariants:
-//  HANDLE-1  The client is destroyed when all calls that use() admitted are over, and use() admits
-//      none after that.
+//  HANDLE-1  The client is destroyed when each Use that was admitted is gone, and no Use is
+//  admitted
+//      after that.
 //
 // Thread safety: any thread, apart from the destructor.
 #pragma once

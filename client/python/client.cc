@@ -34,21 +34,13 @@ class PyClient {
   }
 
   py::object get(py::handle key, const py::object& otherwise, const Seconds& timeout) {
-    const Held name(key);
-    auto got = call([&](SharedClient& client) {
-      return client.get(name.text(), GetOptions{.timeout = timeout_of(timeout)});
-    });
-    if (!got && got.error().code == Code::kNotFound) return otherwise;
-    return bytes_of(value_or_raise(std::move(got)).value);
+    const auto found = find(key, timeout);
+    return found ? bytes_of(found->value) : otherwise;
   }
   py::object get_with_version(py::handle key, const Seconds& timeout) {
-    const Held name(key);
-    auto got = call([&](SharedClient& client) {
-      return client.get(name.text(), GetOptions{.timeout = timeout_of(timeout)});
-    });
-    if (!got && got.error().code == Code::kNotFound) return py::none();
-    const Value value = value_or_raise(std::move(got));
-    return py::make_tuple(bytes_of(value.value), value.version);
+    const auto found = find(key, timeout);
+    if (!found) return py::none();
+    return py::make_tuple(bytes_of(found->value), found->version);
   }
   std::optional<std::size_t> get_into(py::handle key, py::handle buffer, const Seconds& timeout) {
     const Held name(key);
@@ -232,6 +224,14 @@ class PyClient {
   }
 
  private:
+  std::optional<Value> find(py::handle key, const Seconds& timeout) {
+    const Held name(key);
+    auto got = call([&](SharedClient& client) {
+      return client.get(name.text(), GetOptions{.timeout = timeout_of(timeout)});
+    });
+    if (!got && got.error().code == Code::kNotFound) return std::nullopt;
+    return value_or_raise(std::move(got));
+  }
   static SharedClient connect(const py::kwargs& given) {
     const rkv_options options = options_of(given);
     std::string refusal;

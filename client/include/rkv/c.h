@@ -159,7 +159,7 @@ typedef struct rkv_write_options {
   uint32_t durability;
   uint64_t ttl_ms;        /* of a put: time to live; 0: does not expire */
   uint64_t expires_at_ms; /* of a put: instead, Unix milliseconds by the server's clock */
-  int if_absent;          /* of a put: 1: only if there is no such key, else RKV_CONFLICT */
+  int if_absent;          /* of a put: 1: only if the key is absent, else RKV_CONFLICT */
   int has_if_version;     /* of a put or delete: 1: only if the key has if_version */
   uint64_t if_version;
 } rkv_write_options;
@@ -243,7 +243,7 @@ typedef struct rkv_page rkv_page;
 RKV_C_EXPORT rkv_status rkv_scan(rkv_client* client, const rkv_scan_options* options,
                                  rkv_page** page, rkv_error* error);
 RKV_C_EXPORT size_t rkv_page_count(const rkv_page* page);
-/* Valid until rkv_page_free(). RKV_INVALID_ARGUMENT: there is no such entry. */
+/* Valid until rkv_page_free(). RKV_INVALID_ARGUMENT: the page has fewer entries. */
 RKV_C_EXPORT rkv_status rkv_page_entry(const rkv_page* page, size_t index, rkv_entry* entry);
 /* For the next page; empty: there is none. An empty page may have a token. */
 RKV_C_EXPORT rkv_slice rkv_page_token(const rkv_page* page);

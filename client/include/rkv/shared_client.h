@@ -13,7 +13,7 @@
 //  - Each thread uses one of the connections, always the same. Operations of threads on different
 //    connections have no common order apart from that of their calls.
 //  - flush(), backup(), scans, server_stats(), ping(), one-sided counters and multi_incr() use one
-//    further connection, made when it is first needed, one thread after the other and with one
+//    further connection, opened when it is first needed, one thread after the other and with one
 //    request in flight. A call that waits for another thread's ends with kTimeout at its deadline.
 //  - flush(): kStale concerns the writes of all threads, and the flush was done. backup() flushes
 //    first, and makes no backup after kStale.
@@ -22,7 +22,7 @@
 //    by another thread that uses the client, but by one at a time, and the call returns after it.
 //    It must not use the client, block, or wait for a thread that uses the client: nobody else
 //    drives meanwhile, and deadlines are not kept.
-//  - A value is copied by the thread that drives. If there is no memory for it, the program ends.
+//  - The thread that drives copies the values. If it runs out of memory, the program ends.
 //  - There are no registered buffers, ping_one_sided(), last_refusal(), nor what an administrator
 //    does: revoke_user(), move_primary(), remove_replica().
 //

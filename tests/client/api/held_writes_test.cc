@@ -1,7 +1,7 @@
 // What a shared client knows of writes that a restart of the server may have lost (SHARED-2).
-#include <gtest/gtest.h>
+#include "client/api/held_writes.h"
 
-#include "client/api/shared_engines.h"
+#include <gtest/gtest.h>
 
 namespace rkv::client {
 namespace {
