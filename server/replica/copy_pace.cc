@@ -4,21 +4,34 @@
 
 namespace rkv::server {
 
-std::optional<std::uint64_t> CopyPace::limit(const std::string& replica, std::uint64_t bytes,
-                                             std::uint64_t total, std::uint64_t log_end,
+namespace {
+
+std::uint64_t between(std::uint64_t from, std::uint64_t to, double share) {
+  return from + static_cast<std::uint64_t>(share * static_cast<double>(to - from));
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> CopyPace::limit(const Copy& copy, bool starts, std::uint64_t log_end,
                                              Nanos now) {
-  if (replica != replica_ || bytes < bytes_) begin_ = log_end;
-  if (replica != replica_ || bytes != bytes_ || total != total_) {
-    replica_ = replica;
-    bytes_ = bytes;
-    total_ = total;
+  const bool is_other = copy.replica != copy_.replica;
+  if (!copy.replica.empty() && (is_other || copy.bytes < copy_.bytes)) begin_ = log_end;
+  if (is_other || copy.bytes != copy_.bytes || copy.total != copy_.total) {
+    copy_ = copy;
     moved_at_ = now;
   }
-  if (replica.empty() || now - moved_at_ >= kStandsStill) return std::nullopt;
+  const auto since = static_cast<double>(now - moved_at_);
+  if (copy.replica.empty()) {
+    if (!starts || now - moved_at_ >= kStartsWithin) return std::nullopt;
+    return begin_ + between(growth_.at_its_end, growth_.when_it_has_started,
+                            since / static_cast<double>(kStartsWithin));
+  }
+  if (now - moved_at_ >= kStandsStill) return std::nullopt;
   const double share =
-      total == 0 ? 0 : std::min(1.0, static_cast<double>(bytes) / static_cast<double>(total));
-  return begin_ + first_bytes_ +
-         static_cast<std::uint64_t>(share * static_cast<double>(last_bytes_ - first_bytes_));
+      copy.total == 0
+          ? 0
+          : std::min(1.0, static_cast<double>(copy.bytes) / static_cast<double>(copy.total));
+  return begin_ + between(growth_.at_once, growth_.at_its_end, share);
 }
 
 }  // namespace rkv::server

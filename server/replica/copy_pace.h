@@ -1,7 +1,7 @@
-// CopyPace: how far the log may grow while the database is copied to another replica. It grows no
-// faster than the copy proceeds, so the log since the copy's beginning is still there at its end,
-// however large the database is and however fast clients could write. Else the replica would need
-// another copy.
+// CopyPace: how far the log may grow while another replica gets a copy of the database and starts
+// with it. The log grows no faster than the copy proceeds, and then no faster than a replica needs
+// to start. So the log since the copy's beginning is still there when the replica connects, however
+// large the database is and however fast clients could write. Else it would need another copy.
 //
 // Thread safety: one thread.
 #pragma once
@@ -18,22 +18,30 @@ class CopyPace {
  public:
   // Clients do not wait for a copy that has stood still for so long.
   static constexpr Nanos kStandsStill = kNanosPerSecond;
+  // Nor, after a copy, for a replica that has not connected for so long.
+  static constexpr Nanos kStartsWithin = 6 * kNanosPerSecond;
 
-  // How much the log may grow at once when a copy begins, and until its end.
-  CopyPace(std::uint64_t first_bytes, std::uint64_t last_bytes)
-      : first_bytes_(first_bytes), last_bytes_(last_bytes) {}
+  // How much the log may grow since the beginning of a copy.
+  struct Growth {
+    std::uint64_t at_once = 0;
+    std::uint64_t at_its_end = 0;
+    std::uint64_t when_it_has_started = 0;  // the replica that has got it
+  };
+  explicit CopyPace(const Growth& growth) : growth_(growth) {}
 
+  struct Copy {
+    std::string replica;      // that gets the copy; empty: none
+    std::uint64_t bytes = 0;  // that are copied
+    std::uint64_t total = 0;  // 0: not known yet
+  };
   // Up to which place the log may grow: in bytes of all that it ever had, as `log_end` is. Nothing:
-  // as it likes. `replica`: that gets the copy; empty: none. `total`: 0: not known yet.
-  std::optional<std::uint64_t> limit(const std::string& replica, std::uint64_t bytes,
-                                     std::uint64_t total, std::uint64_t log_end, Nanos now);
+  // as it likes. `starts`: the replica that has got the last copy has not connected again.
+  std::optional<std::uint64_t> limit(const Copy& copy, bool starts, std::uint64_t log_end,
+                                     Nanos now);
 
  private:
-  const std::uint64_t first_bytes_;
-  const std::uint64_t last_bytes_;
-  std::string replica_;
-  std::uint64_t bytes_ = 0;
-  std::uint64_t total_ = 0;
+  const Growth growth_;
+  Copy copy_;
   std::uint64_t begin_ = 0;  // of the log, when this copy began
   Nanos moved_at_ = 0;
 };

@@ -36,12 +36,15 @@ namespace {
 constexpr auto kTurn = std::chrono::milliseconds(20);
 // A replica whose disk is stuck leaves that time to others to take over, or to leave it out.
 constexpr Nanos kHesitation = 3 * kNanosPerSecond;
+// A backup keeps less of the log for replicas that come back: it serves none before it is elected.
+constexpr std::size_t kShareOfBackups = 2;
 // How much longer the log in memory may become while another replica comes back.
 constexpr std::size_t kFactorForJoiners = 16;
-// Of that, what clients may write at once when a copy begins, and until its end. The rest is for
-// what they write until the replica has started on it.
+// Of that, what clients may write at once when a copy begins, until its end, and until the replica
+// has started with it. The rest is what the log had before.
 constexpr std::size_t kFactorAtOnce = 2;
 constexpr std::size_t kFactorForCopies = 8;
+constexpr std::size_t kFactorForStarts = 15;
 // A new primary begins at the highest time that it has received. So the times that clients were
 // shown must have been proposed before, by more than the longest time that a primary is believed.
 constexpr std::uint64_t kTimeAheadMs = 2000;
@@ -82,7 +85,9 @@ class Replicator::Impl {
                [this](const ConfigurationStore::Stored& stored) {
                  asio::post(io_, [this, stored] { configuration_read(stored); });
                }),
-        copy_pace_(kFactorAtOnce * options_.queue_bytes, kFactorForCopies * options_.queue_bytes),
+        copy_pace_({.at_once = kFactorAtOnce * options_.queue_bytes,
+                    .at_its_end = kFactorForCopies * options_.queue_bytes,
+                    .when_it_has_started = kFactorForStarts * options_.queue_bytes}),
         reporter_(options_.group, options_.name),
         name_check_(
             io_, me_, options_.secret, [this] { return listener_->port(); }, [this] { pump(); }),
@@ -197,8 +202,9 @@ class Replicator::Impl {
 // ---- start and end
 
 Status Replicator::Impl::start(std::string* problem) {
-  RKV_ASSIGN_OR_RETURN(auto queue,
-                       CommitLog::create(options_.queue_bytes, CommitLog::Group::kReplicated));
+  // The smallest that takes any write: log_ keeps what does not fit yet.
+  RKV_ASSIGN_OR_RETURN(auto queue, CommitLog::create(CommitLog::kMinServerCapacityBytes,
+                                                     CommitLog::Group::kReplicated));
   disk_ = std::make_unique<BackupDisk>(
       storage_, parts_.clock, std::move(queue), log_.last(),
       ApplierOptions{.sync_interval_ms = options_.sync_interval_ms}, [this] { wake(); });
@@ -353,7 +359,8 @@ void Replicator::Impl::shrink_log() {
   if (to_backups_.log_is_awaited()) return;
   const Primary* const primary = membership_.primary();
   const std::uint64_t needed = primary != nullptr ? primary->needed_after() : on_disk;
-  log_.shrink(options_.queue_bytes, std::min(on_disk, needed));
+  const std::size_t share = primary != nullptr ? 1 : kShareOfBackups;
+  log_.shrink(options_.queue_bytes / share, std::min(on_disk, needed));
 }
 
 // The server asks for it: a backup directs its clients there.
@@ -450,7 +457,8 @@ void Replicator::Impl::limit_log(Primary& primary) {
   if (copies == nullptr) return;
   const EngineCopySender::Progress copy = copies->progress();
   primary.limit_log(
-      copy_pace_.limit(copy.replica, copy.bytes, copy.total_bytes, log_.appended_bytes(), now()));
+      copy_pace_.limit({.replica = copy.replica, .bytes = copy.bytes, .total = copy.total_bytes},
+                       to_backups_.awaits_start(), log_.appended_bytes(), now()));
 }
 
 void Replicator::Impl::look_at_own_disk() {

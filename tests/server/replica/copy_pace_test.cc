@@ -1,4 +1,5 @@
-// How long a primary's log may become while its database is copied.
+// How long a primary's log may become while its database is copied, and until the replica has
+// started with the copy.
 #include "server/replica/copy_pace.h"
 
 #include <gtest/gtest.h>
@@ -6,30 +7,56 @@
 namespace rkv::server {
 namespace {
 
+constexpr CopyPace::Growth kGrowth{.at_once = 100, .at_its_end = 500, .when_it_has_started = 900};
+
+CopyPace::Copy copy_to(const char* replica, std::uint64_t bytes, std::uint64_t total) {
+  return {.replica = replica, .bytes = bytes, .total = total};
+}
+const CopyPace::Copy no_copy = copy_to("", 0, 0);
+
 TEST(CopyPace, TheLogGrowsAsTheCopyProceeds) {
-  CopyPace pace(100, 500);
-  EXPECT_FALSE(pace.limit("", 0, 0, 7000, 1));
-  EXPECT_EQ(pace.limit("b", 0, 0, 7000, 2), 7100U) << "its size is not known";
-  EXPECT_EQ(pace.limit("b", 0, 1000, 7050, 3), 7100U);
-  EXPECT_EQ(pace.limit("b", 250, 1000, 7100, 4), 7200U);
-  EXPECT_EQ(pace.limit("b", 1000, 1000, 7200, 5), 7500U);
-  EXPECT_FALSE(pace.limit("", 0, 0, 7500, 6));
+  CopyPace pace(kGrowth);
+  EXPECT_FALSE(pace.limit(no_copy, false, 7000, 1));
+  EXPECT_EQ(pace.limit(copy_to("b", 0, 0), false, 7000, 2), 7100U) << "its size is not known";
+  EXPECT_EQ(pace.limit(copy_to("b", 0, 1000), false, 7050, 3), 7100U);
+  EXPECT_EQ(pace.limit(copy_to("b", 250, 1000), false, 7100, 4), 7200U);
+  EXPECT_EQ(pace.limit(copy_to("b", 1000, 1000), false, 7200, 5), 7500U);
+  EXPECT_FALSE(pace.limit(no_copy, false, 7500, 6)) << "it was not received";
 }
 
 TEST(CopyPace, EachCopyBeginsAnew) {
-  CopyPace pace(100, 500);
-  EXPECT_EQ(pace.limit("b", 1000, 1000, 7000, 1), 7500U);
-  EXPECT_EQ(pace.limit("c", 0, 0, 7500, 2), 7600U) << "of another replica";
-  EXPECT_EQ(pace.limit("c", 700, 1000, 7600, 3), 7880U);
-  EXPECT_EQ(pace.limit("c", 0, 0, 7880, 4), 7980U) << "the last one has failed";
+  CopyPace pace(kGrowth);
+  EXPECT_EQ(pace.limit(copy_to("b", 1000, 1000), false, 7000, 1), 7500U);
+  EXPECT_EQ(pace.limit(copy_to("c", 0, 0), false, 7500, 2), 7600U) << "of another replica";
+  EXPECT_EQ(pace.limit(copy_to("c", 700, 1000), false, 7600, 3), 7880U);
+  EXPECT_EQ(pace.limit(copy_to("c", 0, 0), false, 7880, 4), 7980U) << "the last one has failed";
+  EXPECT_FALSE(pace.limit(no_copy, false, 7980, 5));
+  EXPECT_EQ(pace.limit(copy_to("c", 0, 0), false, 8000, 6), 8100U) << "it was not received";
 }
 
 TEST(CopyPace, NobodyWaitsForACopyThatStandsStill) {
-  CopyPace pace(100, 500);
-  EXPECT_EQ(pace.limit("b", 250, 1000, 0, 5), 200U);
-  EXPECT_EQ(pace.limit("b", 250, 1000, 0, 5 + CopyPace::kStandsStill - 1), 200U);
-  EXPECT_FALSE(pace.limit("b", 250, 1000, 0, 5 + CopyPace::kStandsStill));
-  EXPECT_EQ(pace.limit("b", 251, 1000, 0, 6 + CopyPace::kStandsStill), 200U);
+  CopyPace pace(kGrowth);
+  EXPECT_EQ(pace.limit(copy_to("b", 250, 1000), false, 0, 5), 200U);
+  EXPECT_EQ(pace.limit(copy_to("b", 250, 1000), false, 0, 5 + CopyPace::kStandsStill - 1), 200U);
+  EXPECT_FALSE(pace.limit(copy_to("b", 250, 1000), false, 0, 5 + CopyPace::kStandsStill));
+  EXPECT_EQ(pace.limit(copy_to("b", 251, 1000), false, 0, 6 + CopyPace::kStandsStill), 200U);
+}
+
+TEST(CopyPace, TheLogGrowsOnWhileTheReplicaStarts) {
+  CopyPace pace(kGrowth);
+  EXPECT_EQ(pace.limit(copy_to("b", 1000, 1000), false, 7000, 1), 7500U);
+  EXPECT_EQ(pace.limit(no_copy, true, 7500, 10), 7500U);
+  EXPECT_EQ(pace.limit(no_copy, true, 7500, 10 + CopyPace::kStartsWithin / 4), 7600U);
+  EXPECT_EQ(pace.limit(no_copy, true, 7600, 10 + CopyPace::kStartsWithin / 2), 7700U);
+  EXPECT_FALSE(pace.limit(no_copy, false, 7700, 11 + CopyPace::kStartsWithin / 2)) << "it is back";
+}
+
+TEST(CopyPace, NobodyWaitsForAReplicaThatDoesNotStart) {
+  CopyPace pace(kGrowth);
+  EXPECT_TRUE(pace.limit(copy_to("b", 1000, 1000), false, 7000, 1));
+  EXPECT_TRUE(pace.limit(no_copy, true, 7500, 10));
+  EXPECT_TRUE(pace.limit(no_copy, true, 7500, 10 + CopyPace::kStartsWithin - 1));
+  EXPECT_FALSE(pace.limit(no_copy, true, 7500, 10 + CopyPace::kStartsWithin));
 }
 
 }  // namespace
