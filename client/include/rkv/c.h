@@ -105,8 +105,8 @@ RKV_C_EXPORT const char* rkv_status_text(rkv_status status);
 /* ---- options of a client */
 
 typedef struct rkv_options rkv_options;
-RKV_C_EXPORT rkv_options* rkv_options_new(void); /* NULL: no memory */
-RKV_C_EXPORT void rkv_options_free(rkv_options* options);
+RKV_C_EXPORT rkv_options* rkv_options_new(void);          /* NULL: no memory */
+RKV_C_EXPORT void rkv_options_free(rkv_options* options); /* NULL is allowed */
 /* Sets one by its name. rkv/options.h describes them; durations have units ("250ms", "5s"), sizes
  * may have ("64MiB"):
  *   server, name, user, secret, timeout, cache, reads-in-flight, requests-in-flight, large,
@@ -249,7 +249,7 @@ RKV_C_EXPORT rkv_status rkv_page_entry(const rkv_page* page, size_t index, rkv_e
 RKV_C_EXPORT rkv_slice rkv_page_token(const rkv_page* page);
 RKV_C_EXPORT void rkv_page_free(rkv_page* page); /* NULL is allowed */
 
-/* The server. `timeout_ms` 0: the client's. */
+/* As those of rkv/shared_client.h. `timeout_ms` 0: the client's. */
 RKV_C_EXPORT rkv_status rkv_ping(rkv_client* client, uint32_t timeout_ms, rkv_error* error);
 RKV_C_EXPORT rkv_status rkv_flush(rkv_client* client, uint32_t timeout_ms, rkv_error* error);
 /* A JSON object. */
@@ -278,6 +278,7 @@ RKV_C_EXPORT rkv_stop* rkv_stop_new(void); /* NULL: no memory */
 RKV_C_EXPORT void rkv_stop_request(rkv_stop* stop);
 RKV_C_EXPORT void rkv_stop_free(rkv_stop* stop); /* at any time; NULL is allowed */
 
+/* As rkv_connect(). */
 RKV_C_EXPORT rkv_status rkv_async_connect(const rkv_options* options, rkv_async** client,
                                           rkv_error* error);
 /* Ends all operations (RKV_DISCONNECTED). Calls that begin later return RKV_INVALID_ARGUMENT. */

@@ -172,7 +172,7 @@ class RKV_EXPORT Client : public Operations<Client> {
 
   // ---- this client
 
-  ClientStats stats() const;
+  ClientStats stats() const;  // since connect()
   // The server's message with the last request or connection that it refused; may be empty.
   const std::string& last_refusal() const;
   // The transport, and the reason when connect() chose it: one line for people.

@@ -156,6 +156,7 @@ class RKV_EXPORT Operations {
   // write the key too.
   Result<std::uint64_t> put_with(std::string_view key, std::string_view value,
                                  const PutOptions& options);
+  // kConflict: the key exists.
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<std::uint64_t> put_if_absent(std::string_view key, std::string_view value,
                                       const Given& given = {}) {
@@ -173,6 +174,7 @@ class RKV_EXPORT Operations {
         key, value,
         {.if_version = version, .timeout = options.timeout, .durability = options.durability});
   }
+  // As put_if_version().
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<std::uint64_t> remove_if_version(std::string_view key, std::uint64_t version,
                                           const Given& given = {}) {
@@ -189,6 +191,7 @@ class RKV_EXPORT Operations {
   Result<Counter> incr(std::string_view key, std::int64_t by = 1, const Given& given = {}) {
     return add(key, by, client::options_of<WriteOptions>(given));
   }
+  // Subtracts `by`; otherwise as incr().
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<Counter> decr(std::string_view key, std::int64_t by = 1, const Given& given = {}) {
     if (by == kNoNegative) return no_negative();

@@ -69,7 +69,7 @@ class RKV_EXPORT SharedClient : public Operations<SharedClient> {
   SharedClient& operator=(SharedClient&&) noexcept;
   ~SharedClient();  // REQUIRES that no thread is in a call
 
-  static std::size_t needed_bytes();
+  static std::size_t needed_bytes();  // of the calling thread's last get_into()
 
   // ---- as those of a Client
   Result<ScanPage> scan(const ScanOptions& options = {});
