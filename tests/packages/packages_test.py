@@ -32,7 +32,8 @@ CONTENTS = {
                                "usr/LIB/pkgconfig/rkv-rdma-extras.pc", "usr/include/rkv/rdma/channel.h",
                                "usr/include/rkv/rdma/group/node.h", "usr/include/rkv/rdma/message/stream.h"],
     "librkv-dev": ["usr/LIB/librkv.so", "usr/LIB/librkv.a", "usr/LIB/pkgconfig/rkv.pc",
-                   "usr/LIB/cmake/rkv/rkvConfig.cmake", "usr/include/rkv/client.h"],
+                   "usr/LIB/cmake/rkv/rkvConfig.cmake", "usr/include/rkv/client.h",
+                   "usr/share/man/man3/rkv_c.3.gz", "usr/share/man/man3/rkv_get.3.gz"],
 }
 DEPENDS = {
     "rkv-server": ["libc6", "libibverbs1", "librdmacm1", "librocksdb7.8", "libssl3", "libstdc++6"],

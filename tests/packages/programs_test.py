@@ -100,6 +100,53 @@ class ManualPages(unittest.TestCase):
             self.assertEqual(done.stderr, "")
 
 
+class ManualPagesOfC(unittest.TestCase):
+    """Each function of the interface in C has a page, and the pages are as formatters want them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.prefix = tempfile.mkdtemp(prefix="rkv-pages-")
+        cls.addClassCleanup(shutil.rmtree, cls.prefix)
+        run("cmake", "--install", BUILD, "--prefix", cls.prefix, "--component", "dev")
+        cls.folder = os.path.join(cls.prefix, "share", "man", "man3")
+        with open(os.path.join(HERE, "..", "embedding", "c_functions.txt"), encoding="utf-8") as names:
+            cls.functions = names.read().split()
+
+    def shown(self, name):
+        """The page that man(1) shows, with what it and groff say of it."""
+        done = subprocess.run(["man", "--warnings", "-M", os.path.join(self.prefix, "share", "man"), "3", name],
+                              check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=dict(os.environ, MANWIDTH="400", LC_ALL="C.UTF-8"))
+        self.assertEqual(done.stderr, "", name)
+        return done.stdout
+
+    def test_each_function_has_one_and_no_other_name(self):
+        self.assertEqual(sorted(os.listdir(self.folder)),
+                         sorted(f"{name}.3" for name in [*self.functions, "rkv_c"]))
+
+    def test_each_shows_its_declaration(self):
+        with open(os.path.join(HERE, "..", "..", "client", "include", "rkv", "c.h"), encoding="utf-8") as header:
+            code = " ".join(header.read().split("extern \"C\"")[1].split())
+        for name in self.functions:
+            page = self.shown(name)
+            at = re.search(rf"\b{name}\((?!\))", code).start()
+            declared = code[code.rindex("RKV_C_EXPORT ", 0, at):code.index(";", at) + 1]
+            self.assertIn(declared.removeprefix("RKV_C_EXPORT "), " ".join(page.split()))
+            self.assertRegex(page, rf"\nNAME\n +[^—]*\b{name}\b[^—]* — ")
+
+    def test_the_overview_leads_to_each(self):
+        page = self.shown("rkv_c")
+        for name in self.functions:
+            self.assertIn(f"{name}()", page)
+        for name in re.findall(r"(\w+)\(3\)", page):
+            self.assertIn(name.lower(), [*self.functions, "rkv_c"])
+
+    def test_groff_has_nothing_to_complain_about(self):
+        for name in os.listdir(self.folder):
+            self.assertEqual(run("groff", "-mandoc", "-ww", "-z", "-I", os.path.dirname(self.folder),
+                                 os.path.join(self.folder, name)), "", name)
+
+
 class Examples(unittest.TestCase):
     def test_those_of_the_page_of_kvbench(self):
         """As they stand there but for the counts, by the programs and with the files installed."""
