@@ -6,7 +6,7 @@ import re
 import time
 
 from beside import Benchmark, Writer, await_that
-from machinery import UNEQUAL, docker
+from machinery import UNEQUAL, Failed, docker
 from store import (HEALTHY_WITHIN_S, METRICS_OFFSET, Store, failures_of_benchmark, json_values, rows_of_benchmark,
                    say, show_benchmark)
 
@@ -88,6 +88,8 @@ class ReplicatedGroup(Store):
             writer.stop()
             self.end_benchmark()
             rows = rows_of_benchmark(benchmark.output())
+        if not rows:
+            raise Failed("the benchmark ended without results")
         show_benchmark(rows)
         return writer, rows, writer.longest_wait_after(killed), dead, primary
 

@@ -69,7 +69,7 @@ case "$service $*" in
   "group-bench -t "*)
     [ ! -e benchmark-ends ] || { echo "kvbench: nobody answers" >&2; exit 3; }
     echo $$ >benchmark
-    trap 'echo "[OVERALL], Throughput(ops/sec), 1000"; echo "[UPDATE], Return=MAY_HAVE_HAPPENED, 2"; exit 4' INT
+    trap '[ ! -e no-results ] || exit 130; echo "[OVERALL], Throughput(ops/sec), 1000"; echo "[UPDATE], Return=MAY_HAVE_HAPPENED, 2"; exit 4' INT
     n=0
     while :; do n=$((n + 10)); echo "2026-01-01 00:00:00:000 1 sec: $n operations; 1 current ops/sec"; sleep 0.01; done ;;
 esac
@@ -140,6 +140,12 @@ class Replicated(Machine):
                 self.assertEqual(status, 4, said)
                 self.assertIn(f"cluster: {sentence}", said)
                 self.assertNotIn("--signal KILL", self.calls())
+
+    def test_a_benchmark_that_ends_without_results_is_a_failure(self):
+        self.write("no-results", "")
+        status, _, said = self.finish()
+        self.assertEqual(status, 4, said)
+        self.assertIn("cluster: the benchmark ended without results\n", said)
 
     def in_no_time(self, *arguments):
         program = ("-c", "import sys; sys.path.insert(0, sys.argv.pop(1)); import cluster, replicated, store; "
