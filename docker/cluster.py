@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Kvservers in containers on this machine's RDMA device, shown at work. Three as one store: real records
-loaded and read back, YCSB's workload b, one server killed - only its keys fail - and started again,
-every record compared. Or, with --replicated, three that keep the same data, and an etcd: real records,
-YCSB's workload a, the primary killed in the middle, everything that was acknowledged compared. All is
-taken down at the end, whatever that is."""
+"""Kvservers in containers, over this machine's RDMA device or over TCP, shown at work. Three as one
+store: real records loaded and read back, YCSB's workload b, one server killed - only its keys fail - and
+started again, every record compared. Or, with --replicated, three that keep the same data, and an etcd:
+real records, YCSB's workload a, the primary killed in the middle, everything that was acknowledged
+compared. All is taken down at the end, whatever that is."""
 
 import argparse
 import contextlib
@@ -16,10 +16,11 @@ import replicated
 import sharded
 from machinery import (FAILED, PROJECT, SIGNALS, USAGE, Device, Ended, Failed, Unfit, check_docker, end_by_signal,
                        ignore_signals, leftovers, take_down)
-from store import METRICS_OFFSET, say
+from store import METRICS_OFFSET, TRANSPORTS, say
 
 
 ETCD_PORT = 2379
+LOOPBACK = "127.0.0.1"
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,6 +38,8 @@ def parse_options():
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)  # these options, and nothing more
     parser.add_argument("--down", action="store_true", help="only take down what --keep has left")
     parser.add_argument("--replicated", action="store_true", help="a replicated group of three and an etcd")
+    parser.add_argument("--transport", metavar="|".join(TRANSPORTS), default="verbs",
+                        help=f"verbs (the default): an RDMA device; tcp: TCP on {LOOPBACK}, which is not RDMA and needs no device")
     parser.add_argument("--port", type=int,
                         help=f"port of the first server (default: {sharded.FIRST_PORT}, and {replicated.FIRST_PORT} with --replicated); "
                              "the others have the next two. With --replicated each server has two ports, one after the other. "
@@ -54,6 +57,8 @@ def parse_options():
     options = parser.parse_args()
     if options.etcd_port is not None and not options.replicated:
         parser.error("--etcd-port is for --replicated: without it there is no etcd")
+    if options.transport not in TRANSPORTS:
+        parser.error(f"--transport needs {' or '.join(TRANSPORTS)}, not '{options.transport}'")
     kind = replicated if options.replicated else sharded
     options.port = kind.FIRST_PORT if options.port is None else options.port
     options.etcd_port = ETCD_PORT if options.etcd_port is None else options.etcd_port
@@ -93,10 +98,15 @@ def run(options):
         at_end.callback(device.remove)
         at_end.callback(take_down)
         at_end.callback(ignore_signals)
-        device.find_or_make()
-        say(f"RDMA device {device.name}, address {device.address}" + (" (created for this run)" if device.made else ""))
+        if options.transport == "tcp":
+            address = LOOPBACK
+            say(f"TCP on {address}, which is not RDMA: the servers' processors answer READs")
+        else:
+            device.find_or_make()
+            address = device.address
+            say(f"RDMA device {device.name}, address {address}" + (" (created for this run)" if device.made else ""))
         make = replicated.ReplicatedGroup if options.replicated else sharded.ShardedStore
-        store = make(options, device.address)
+        store = make(options, address)
         status = store.demonstrate(records)
         if options.keep:
             store.how_to_use()

@@ -147,7 +147,8 @@ class Device:
     def make(self):
         if native("native_rxe_possible").returncode != 0:
             raise Unfit("no RDMA device with an active port and an IPv4 address is here, and this kernel "
-                        "has no rdma_rxe: `./run cluster --vm` does all of it in a small VM")
+                        "has no rdma_rxe: `./run cluster --vm` does all of it in a small VM, "
+                        "`./run cluster --transport tcp` without a device")
         if captured("bash", "-c", "PATH=$PATH:/usr/sbin:/sbin; command -v rdma").returncode != 0:
             raise Unfit("the program rdma, which makes RDMA devices, is missing: apt-get install iproute2")
         self.made = True  # even if it is interrupted

@@ -125,9 +125,8 @@ class ReplicatedGroup(Store):
     def how_to_use(self):
         """For --keep: what to type, and where the first status page is."""
         ports = [self.options.port + 2 * i for i, _ in enumerate(REPLICAS)]
-        settings = " ".join(f"RKV_GROUP_PORT{i + 1}={port}" for i, port in enumerate(ports))
         say(f"\nthe group is left running; status pages: http://127.0.0.1:{ports[0] + METRICS_OFFSET}/, and 2 and 4 ports above"
-            f"\n  export RKV_ADDRESS={self.address} {settings}"
+            f"\n  export {self.settings('RKV_GROUP_PORT', ports)}"
             f"\n  {' '.join(self.compose.base)} run --rm group-loader scan --limit 3"
             "\n  ./run cluster --down")
 

@@ -86,9 +86,8 @@ class ShardedStore(Store):
     def how_to_use(self):
         """For --keep: what to type, and where the first status page is."""
         ports = range(self.options.port, self.options.port + len(SERVERS))
-        settings = " ".join(f"RKV_PORT{i + 1}={port}" for i, port in enumerate(ports))
         say(f"\nthe cluster is left running; its status page: http://127.0.0.1:{ports[0] + METRICS_OFFSET}/ and the next two"
-            f"\n  export RKV_ADDRESS={self.address} {settings}"
+            f"\n  export {self.settings('RKV_PORT', ports)}"
             f"\n  {' '.join(self.compose.base)} run --rm loader scan --limit 3"
             "\n  ./run cluster --down")
 

@@ -8,6 +8,11 @@ from machinery import Compose, Failed, await_healthy, docker, import_programs, s
 METRICS_OFFSET = 2000  # of the ports for HTTP from those of the servers
 HEALTHY_WITHIN_S = 600  # on an emulated, busy processor; the end of a server is seen at once
 KILLED_WITHIN_S = 120
+# What compose.yml takes. Each sets all of it, as the caller's environment may have what is for the other one.
+TRANSPORTS = {
+    "verbs": {"RKV_TRANSPORT": "verbs", "RKV_DEVICE": "/dev/infiniband", "RKV_MEMLOCK": "-1"},
+    "tcp": {"RKV_TRANSPORT": "tcp", "RKV_DEVICE": "/dev/null", "RKV_MEMLOCK": "65536"},
+}
 
 
 def say(text):
@@ -53,9 +58,10 @@ class Store:
     """`servers` are services of compose.yml, `loader` and `bench` those of their clients."""
 
     def __init__(self, options, address, environment, servers, loader, bench):
-        self.options, self.address, self.servers = options, address, servers
+        self.options, self.servers = options, servers
         self.loader, self.bench = loader, bench
-        environment = {"RKV_ADDRESS": address, "RKV_MEMORY": options.memory, "RKV_TIMEOUT": options.timeout,
+        self.reached_by = {"RKV_ADDRESS": address, **TRANSPORTS[options.transport]}
+        environment = {**self.reached_by, "RKV_MEMORY": options.memory, "RKV_TIMEOUT": options.timeout,
                        **environment}
         if options.base_image:
             environment["RKV_BASE_IMAGE"] = options.base_image
@@ -83,7 +89,7 @@ class Store:
         return self.verify(records)
 
     def verify(self, records):
-        """Every record of the file, read back one-sidedly and compared."""
+        """Every record of the file, read back and compared."""
         printed = self.compose.tool(self.loader, "--output", "json", "verify", "-", feed=records, may_fail=True)
         try:
             return json.loads(printed)
@@ -96,8 +102,13 @@ class Store:
         if not is_equal(loaded):
             raise Failed(f"after loading {loaded['missing']} records are missing, {loaded['mismatches']} differ")
         say(f"  {loaded['records']:,} records, {loaded['bytes']:,} bytes, {loaded['one_sided_gets']:,} of "
-            f"{loaded['gets']:,} GETs one-sided")
+            f"{loaded['gets']:,} GETs by READs alone")
         return loaded
+
+    def settings(self, name, ports):
+        """What compose.yml by hand takes to reach these servers, whose ports are NAME1, NAME2, ..."""
+        settings = {**self.reached_by, **{f"{name}{i + 1}": port for i, port in enumerate(ports)}}
+        return " ".join(f"{variable}={value}" for variable, value in settings.items())
 
     def workload(self, name):
         """kvbench's options for one of YCSB's workloads."""

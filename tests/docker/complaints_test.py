@@ -3,6 +3,7 @@
 docker, docker-compose and the machine's RDMA device are scripts (stand_ins.py). The real ones are in
 cluster_test.sh."""
 
+import itertools
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ sys.dont_write_bytecode = True
 
 from stand_ins import CLUSTER, DOCKER, Machine
 
+RUN = os.path.join(os.path.dirname(os.path.dirname(CLUSTER)), "run")
 # Told to end, it has yet made another container when it does; what it has started does not care.
 BUSY_COMPOSE = """
 echo >up
@@ -52,7 +54,23 @@ class Complaints(Machine):
         self.expect(2, "--port needs 1 to 63530", "records.tsv", "--replicated", "--port", "63531")
         self.expect(2, "--etcd-port needs 1 to 65534", "records.tsv", "--replicated", "--etcd-port", "65535")
         self.expect(2, "--etcd-port is for --replicated: without", "records.tsv", "--etcd-port", "2379")
-        self.assertEqual(self.calls().count("docker run"), 0)
+        self.expect(2, "--transport needs verbs or tcp, not 'shm'", "records.tsv", "--transport", "shm")
+        self.expect(2, "--transport needs verbs or tcp, not ''", "records.tsv", "--transport=")
+        self.expect(2, "argument --transport: expected one argument", "records.tsv", "--transport")
+        self.assertEqual(self.calls(), "")
+
+    def test_options_of_the_front_door_in_any_order(self):
+        """cluster.py would complain of --vm, and of --etcd-port without --replicated, before it does of this
+        --transport."""
+        options = ["records.tsv", "--etcd-port", "2379"], ["--vm"], ["--replicated"], ["--transport", "shm"]
+        for order in itertools.permutations(options):
+            with self.subTest(order):
+                self.expect(2, "--transport needs verbs or tcp, not 'shm'", "cluster", *itertools.chain(*order),
+                            program=(RUN,), interpreter="/bin/bash")
+        self.assertEqual(self.calls(), "")
+        self.expect(4, "cluster: loader: `load -` ended with 4", "cluster", "--transport", "tcp", "records.tsv",
+                    program=(RUN,), interpreter="/bin/bash")
+        self.assertEqual(self.read("environment").split()[1], "tcp")
 
     def test_no_docker(self):
         self.remove("bin/docker")
@@ -79,7 +97,8 @@ class Complaints(Machine):
     def test_no_device_and_no_way_to_make_one(self):
         self.remove("device")
         self.write("impossible", "")
-        self.expect(3, "this kernel has no rdma_rxe: `./run cluster --vm`")
+        self.expect(3, "this kernel has no rdma_rxe: `./run cluster --vm` does all of it in a small VM, "
+                       "`./run cluster --transport tcp` without a device\n")
 
     def test_a_device_that_this_user_may_not_make(self):
         self.remove("device")
@@ -93,6 +112,28 @@ class Complaints(Machine):
         self.remove("device")
         self.expect(4, "loader")
         self.assertIn("rdma link delete rxe0", self.calls())
+
+    def test_over_tcp_no_device_is_looked_for(self):
+        self.remove("device")
+        self.write("impossible", "")
+        run = self.start("records.tsv", "--transport", "tcp")
+        printed, said = run.communicate(timeout=60)
+        self.assertEqual((run.returncode, said), (4, "cluster: loader: `load -` ended with 4: no output\n"))
+        self.assertTrue(printed.startswith("TCP on 127.0.0.1, which is not RDMA: "), printed)
+        self.assertIn("  server1  127.0.0.1:7471  healthy\n", printed)
+        self.assertNotIn("bash ", self.calls())  # which would know devices
+        self.expect_taken_down()
+
+    def test_compose_gets_the_transport_whatever_the_callers_environment_has(self):
+        for arguments, wanted in (
+                ([], "192.0.2.1 verbs /dev/infiniband -1\n"),
+                (["--transport", "verbs"], "192.0.2.1 verbs /dev/infiniband -1\n"),
+                (["--transport", "tcp"], "127.0.0.1 tcp /dev/null 65536\n")):
+            with self.subTest(arguments):
+                self.expect(4, "loader", "records.tsv", *arguments, RKV_ADDRESS="192.0.2.9", RKV_TRANSPORT="other",
+                            RKV_DEVICE="/dev/other", RKV_MEMLOCK="1")
+                self.assertEqual(self.read("environment"), wanted)
+                self.remove("up")
 
     def test_a_cluster_is_there_already(self):
         self.write("left", "old-id\n")

@@ -19,6 +19,10 @@ from dockerfile import instructions, stages
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(SOURCE, "docker"))
+
+from store import TRANSPORTS
+
 TARGETS = {"server": ["kvserver", "kvclient"], "client": ["kvclient"], "bench": ["kvbench"], "etcd": []}
 SERVERS = ("server1", "server2", "server3")
 REPLICAS = ("replica1", "replica2", "replica3")
@@ -187,11 +191,11 @@ class ComposeFile(unittest.TestCase):
                      "PYTHONPATH": os.path.join(self.tree, "lib", "python3", "dist-packages")})
         return done.returncode, done.stdout if done.returncode == 0 else done.stderr
 
-    def services(self):
+    def services(self, **environment):
         import yaml  # of docker-compose
         # Those of profiles are shown too.
         status, said = self.config(read("docker/compose.yml"), RKV_ADDRESS="192.0.2.1",
-                                   COMPOSE_PROFILES="tools,group")
+                                   COMPOSE_PROFILES="tools,group", **environment)
         self.assertEqual(status, 0, said)
         return yaml.safe_load(said)["services"]
 
@@ -207,10 +211,34 @@ class ComposeFile(unittest.TestCase):
                 if name == "etcd":  # which knows no RDMA
                     self.assertFalse({"devices", "cap_add", "ulimits"} & set(service))
                     continue
-                self.assertEqual(service["devices"], ["/dev/infiniband:/dev/infiniband"])
+                self.assertEqual(service["devices"], ["/dev/infiniband"])
                 self.assertEqual(service["cap_add"], ["IPC_LOCK"])
                 self.assertEqual(service["ulimits"], {"memlock": -1})
-                self.assertEqual(service["environment"]["KVCLIENT_TRANSPORT"], "verbs")
+                self.assertEqual(self.transports(service), {"verbs"})
+
+    def transports(self, service):
+        """Of the program, and of the health check."""
+        return {value for name, value in service["environment"].items() if name.endswith("_TRANSPORT")}
+
+    def test_without_variables_it_is_as_the_script_has_it_over_verbs(self):
+        without = self.services()
+        for name, service in self.services(**TRANSPORTS["verbs"]).items():
+            for key in "devices", "ulimits", "environment":
+                self.assertEqual(service.get(key), without[name].get(key), f"{name}: {key}")
+
+    def test_over_tcp_every_service_runs_without_a_device_and_with_usual_limits(self):
+        for name, service in self.services(**TRANSPORTS["tcp"]).items():
+            with self.subTest(name):
+                self.assertNotIn("infiniband", str(service))
+                if name != "etcd":
+                    self.assertEqual(service["devices"], ["/dev/null"])
+                    self.assertEqual(service["ulimits"], {"memlock": 65536})
+                    self.assertEqual(self.transports(service), {"tcp"})
+
+    def test_over_tcp_by_hand_is_as_the_script_has_it(self):
+        settings = " ".join(f"{name}={value}" for name, value in TRANSPORTS["tcp"].items())
+        for path in "docker/README.md", "docker/compose.yml":
+            self.assertIn(f"export RKV_ADDRESS=127.0.0.1 {settings}\n", read(path))
 
     def test_each_image_is_built_once(self):
         services = self.services()
@@ -284,7 +312,7 @@ class ComposeFile(unittest.TestCase):
     def test_says_that_an_address_is_wanted(self):
         status, said = self.config(read("docker/compose.yml"))
         self.assertNotEqual(status, 0)
-        self.assertIn("say which IPv4 address the RDMA device has", said)
+        self.assertIn("say which IPv4 address the RDMA device has, or 127.0.0.1 for TCP", said)
 
     def test_a_key_of_a_later_compose_would_be_seen(self):
         text = read("docker/compose.yml")

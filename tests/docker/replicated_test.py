@@ -120,6 +120,18 @@ class Replicated(Machine):
         self.assertTrue(printed.endswith(
             "every acknowledged record compared equal, after the death of replica2 and after its return\n"), printed)
 
+    def test_over_tcp_the_group_that_is_kept_says_how_to_reach_it(self):
+        self.remove("device")
+        run = self.start("records.tsv", "--replicated", "--transport", "tcp", "--keep", "--recordcount", "20",
+                         "--operations", "100")
+        printed, said = run.communicate(timeout=60)
+        self.assertEqual((run.returncode, said), (0, ""), printed)
+        self.assertTrue(printed.startswith("TCP on 127.0.0.1, which is not RDMA: "), printed)
+        self.assertIn("\n  export RKV_ADDRESS=127.0.0.1 RKV_TRANSPORT=tcp RKV_DEVICE=/dev/null RKV_MEMLOCK=65536 "
+                      "RKV_GROUP_PORT1=7481 RKV_GROUP_PORT2=7483 RKV_GROUP_PORT3=7485\n", printed)
+        self.assertNotIn("docker rm", self.calls())
+        self.assertNotIn("bash ", self.calls())  # which would know devices
+
     def test_what_is_missing_is_seen_of_each_kind(self):
         for kind, row in ("writer", "of the writer"), ("benchmark", "of the benchmark"):
             with self.subTest(kind):

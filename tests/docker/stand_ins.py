@@ -27,6 +27,7 @@ exit 0
 """
 COMPOSE = """
 echo >up
+echo "$RKV_ADDRESS $RKV_TRANSPORT $RKV_DEVICE $RKV_MEMLOCK" >environment
 case "$*" in *" run "*) exit 4 ;; esac
 """
 DEVICE = """
@@ -70,19 +71,22 @@ class Machine(unittest.TestCase):
     def remove(self, name):
         os.remove(self.path(name))
 
-    def start(self, *arguments, program=(CLUSTER,)):
+    def start(self, *arguments, program=(CLUSTER,), interpreter=sys.executable, **environment):
         os.makedirs(self.path("system"), exist_ok=True)
-        for name in "sh", "cat", "sleep":  # and no docker of this machine
+        for name in "sh", "cat", "sleep", "dirname", "python3":  # and no docker of this machine
             if not os.path.exists(self.path(f"system/{name}")):
                 os.symlink(f"/bin/{name}", self.path(f"system/{name}"))
         return subprocess.Popen(
-            [sys.executable, *program, *arguments], cwd=self.scratch, stdout=subprocess.PIPE,
+            [interpreter, *program, *arguments], cwd=self.scratch, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, env={"PATH": f"{self.path('bin')}:{self.path('system')}",
-                                                          "PYTHONDONTWRITEBYTECODE": "1"})
+                                                          "PYTHONDONTWRITEBYTECODE": "1", **environment})
 
-    def calls(self):
+    def read(self, name):
         try:
-            with open(self.path("calls"), encoding="utf-8") as calls:
-                return calls.read()
+            with open(self.path(name), encoding="utf-8") as file:
+                return file.read()
         except FileNotFoundError:
             return ""
+
+    def calls(self):
+        return self.read("calls")
