@@ -1,7 +1,8 @@
 #!/bin/bash
-# cluster_test.sh BIN [--long|--replicated]: docker/cluster.py as a user has it, in the SoftRoCE VM with
-# Debian's docker, on the programs in BIN; --replicated: the replicated group instead of the three
-# servers. Prints "ok NAME" or "not ok NAME" for each check; exit status 1 if one was not ok.
+# cluster_test.sh BIN [--long|--replicated|--tcp]: docker/cluster.py as a user has it, in the SoftRoCE VM
+# with Debian's docker, on the programs in BIN; --replicated: the replicated group instead of the three
+# servers; --tcp: both over TCP, the device out of sight. Prints "ok NAME" or "not ok NAME" for each check;
+# exit status 1 if one was not ok.
 # shellcheck source-path=SCRIPTDIR
 set -uo pipefail
 
@@ -95,6 +96,16 @@ test_replicated() {
   same "user of etcd's image" etcd "$(docker image inspect --format '{{.Config.User}}' rkv-etcd)"
 }
 
+# As on a machine where RDMA was never set up: the script and docker find no device.
+test_tcp() {
+  small+=(--transport tcp)
+  mv /dev/infiniband /dev/infiniband-aside
+  test_whole
+  says "tcp: it says so" '^TCP on 127\.0\.0\.1, which is not RDMA: '
+  test_replicated
+  mv /dev/infiniband-aside /dev/infiniband
+}
+
 test_taken_port() {
   "$bin/kvserver" --transport verbs --no-auth --listen "$RKV_RDMA_ADDRESS:7472" --memory 32MiB 2>"$scratch/other" &
   local other=$!
@@ -118,7 +129,11 @@ test_interrupt() {
 
 if [[ ${RKV_DOCKERD_STEP-} == yes ]]; then
   write_records
-  if [[ $part == --replicated ]]; then test_replicated; else test_whole; fi
+  case $part in
+    --replicated) test_replicated ;;
+    --tcp) test_tcp ;;
+    *) test_whole ;;
+  esac
   if [[ $part == --long ]]; then
     test_taken_port
     test_interrupt
