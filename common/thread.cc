@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <exception>
 #include <latch>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "common/parse.h"
 
@@ -49,6 +51,28 @@ std::string allowed_list(const cpu_set_t& allowed) {
 }
 
 }  // namespace
+
+Result<std::thread> start_without_signals(std::function<void()> run) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread
+  std::thread thread;
+  int problem = 0;
+  try {
+    thread = std::thread(std::move(run));
+  } catch (const std::system_error& error) {
+    problem = error.code().value();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (problem != 0) {
+    return fail_call(
+        Code::kPermission, "pthread_create", problem,
+        "the system starts no further thread: raise ulimit -u or the pids limit of the "
+        "container");
+  }
+  return thread;
+}
 
 std::expected<std::vector<unsigned>, std::string> parse_processors(std::string_view list) {
   std::vector<unsigned> all;

@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <expected>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "rkv/result.h"
@@ -19,6 +21,11 @@ namespace rkv {
 inline void name_thread(const char* name) {
   prctl(PR_SET_NAME, name);
 }
+
+// Starts a thread that takes none of the program's signals: one that the program has blocked, to
+// wait for it, would end it there. A library's threads are started so. kPermission: the system
+// starts no further thread.
+Result<std::thread> start_without_signals(std::function<void()> run);
 
 // Parses a list like "2-5,8" and keeps its order. Each number may occur once, and this process must
 // be allowed to use the processor (sched_getaffinity(2)). The error says what the value must be, to

@@ -17,11 +17,23 @@ Aside::~Aside() {
 }
 
 void Aside::run(Step step) {
-  if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
   is_idle_ = false;
+  std::optional<Error> problem;
+  if (!thread_.joinable()) {
+    auto started = start_without_signals([this] { serve(); });
+    if (started) {
+      thread_ = std::move(*started);
+    } else {
+      problem = started.error();
+    }
+  }
   {
     const MutexLock lock(mutex_);
-    step_ = std::move(step);
+    if (problem) {
+      result_ = std::unexpected(*problem);
+    } else {
+      step_ = std::move(step);
+    }
   }
   changed_.notify_all();
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <csignal>
 #include <thread>
 
 namespace rkv {
@@ -66,6 +67,21 @@ TEST(Thread, SoManyAreToBeHadAtATime) {
   EXPECT_TRUE(try_threads(20));
   EXPECT_TRUE(check_stack_limit(4096));
   EXPECT_FALSE(check_stack_limit(SIZE_MAX - 1));  // RLIM_INFINITY is more
+}
+
+TEST(Thread, OneOfALibraryTakesNoneOfTheProgramsSignals) {
+  sigset_t before;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  sigset_t inside;
+  auto thread = start_without_signals([&] { pthread_sigmask(SIG_SETMASK, nullptr, &inside); });
+  ASSERT_TRUE(thread);
+  thread->join();
+  sigset_t after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) {
+    EXPECT_EQ(sigismember(&inside, number), 1) << number;
+    EXPECT_EQ(sigismember(&after, number), sigismember(&before, number)) << number;
+  }
 }
 
 }  // namespace

@@ -11,11 +11,10 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "common/mutex.h"
+#include "common/thread.h"
 
 namespace rkv::rdma {
 namespace {
@@ -156,18 +155,18 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& where, const Deadline
     std::optional<Result<std::vector<SocketAddress>>> found RKV_GUARDED_BY(mutex);
   };
   const auto lookup = std::make_shared<Lookup>();
-  try {
-    std::thread([lookup, where] {
-      auto found = look_up(where, 0);
-      const MutexLock lock(lookup->mutex);
-      lookup->found = std::move(found);
-      lookup->ended.notify_one();
-    }).detach();
-  } catch (const std::system_error& error) {
-    return fail_call(Code::kPermission, "pthread_create", error.code().value(),
+  auto thread = start_without_signals([lookup, where] {
+    auto found = look_up(where, 0);
+    const MutexLock lock(lookup->mutex);
+    lookup->found = std::move(found);
+    lookup->ended.notify_one();
+  });
+  if (!thread) {
+    return fail_call(Code::kPermission, "pthread_create", thread.error().sys_errno,
                      "the thread for name resolution cannot be started: raise ulimit -u, or use a "
                      "numeric address");
   }
+  thread->detach();
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline.left_ms());
   const MutexLock lock(lookup->mutex);
   while (!lookup->found && lookup->ended.wait_until(lookup->mutex, end)) {

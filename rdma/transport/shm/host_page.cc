@@ -5,9 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstddef>
-#include <system_error>
 #include <thread>
 #include <tuple>
 
@@ -74,19 +72,13 @@ struct HostPage::Holder {
   }
 
   bool start() {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread (HOSTPAGE-2)
-    try {
-      thread = std::thread([this] { run(); });
-    } catch (const std::system_error&) {
-      const MutexLock lock(mutex);
-      state = State::kFailed;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!thread.joinable()) return false;
+    auto started = start_without_signals([this] { run(); });  // HOSTPAGE-2
     const MutexLock lock(mutex);
+    if (!started) {
+      state = State::kFailed;
+      return false;
+    }
+    thread = std::move(*started);
     while (state == State::kStarting)
       changed.wait(mutex);
     return true;

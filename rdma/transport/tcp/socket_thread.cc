@@ -4,8 +4,6 @@
 
 #include <array>
 #include <cerrno>
-#include <csignal>
-#include <system_error>
 
 #include "common/thread.h"
 
@@ -37,20 +35,7 @@ Status SocketThread::start_locked() {
   epoll_event interest{.events = EPOLLIN, .data = {.u64 = kOfWaker}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, waker_.fd(), &interest) != 0)
     return fail_call(Code::kBusy, "epoll_ctl", errno);
-  // The thread takes none of the program's signals: one that the program has blocked to wait for it
-  // would end it here.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread
-  int problem = 0;
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error& error) {
-    problem = error.code().value();
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (problem != 0) return fail_call(Code::kBusy, "pthread_create", problem);
+  RKV_ASSIGN_OR_RETURN(thread_, start_without_signals([this] { run(); }));
   return {};
 }
 
