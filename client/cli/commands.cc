@@ -360,6 +360,10 @@ ExitCode run(Cluster& client, Job& job, bool interactive) {
       return run_cas(client, job);
     case Verb::kMget:
       return run_mget(client, job);
+    case Verb::kExists:
+      return run_exists(client, job);
+    case Verb::kTtl:
+      return run_ttl(client, job);
     case Verb::kLoad:
       return run_load(client, job);
     case Verb::kVerify:
@@ -375,9 +379,11 @@ ExitCode run(Cluster& client, Job& job, bool interactive) {
     case Verb::kAdmin:
       return run_admin(client, job);
     case Verb::kStats:
-      return run_stats(client, job);
+      return job.command.watch ? run_watch(client, job) : run_stats(client, job);
     case Verb::kPing:
       return run_ping(client, job);
+    case Verb::kBench:
+      return run_bench(client, job);
     case Verb::kDoctor:  // in the shell too it opens its own clients
       return run_doctor(job.command);
     case Verb::kShell:

@@ -40,6 +40,8 @@ std::string server_prefix(const Cluster& client, std::string_view key);
 // Prints the error and returns its exit code.
 ExitCode fail_with(const Error& error, const Cluster& client);
 
+ExitCode run_exists(Cluster& client, const Job& job);  // key_facts.cc
+ExitCode run_ttl(Cluster& client, const Job& job);
 ExitCode run_load(Cluster& client, Job& job);    // load.cc
 ExitCode run_verify(Cluster& client, Job& job);  // verify.cc
 ExitCode run_dump(Cluster& client, Job& job);    // scan.cc
@@ -49,5 +51,7 @@ ExitCode run_backup(Cluster& client, const Job& job);
 ExitCode run_admin(Cluster& client, const Job& job);
 ExitCode run_stats(Cluster& client, const Job& job);
 ExitCode run_ping(Cluster& client, const Job& job);
+ExitCode run_watch(Cluster& client, const Job& job);  // watch.cc
+ExitCode run_bench(Cluster& client, const Job& job);  // bench.cc
 
 }  // namespace rkv::cli

@@ -396,6 +396,8 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kDecr, "decr", "KEY [BY]", "subtract from a counter, and print it", 1, 2},
       {Verb::kCas, "cas", "KEY OLD NEW", "set a counter to NEW if it is OLD", 3, 3},
       {Verb::kMget, "mget", "KEY...", "print several values", 1, kAny},
+      {Verb::kExists, "exists", "KEY...", "print how many of the keys exist", 1, kAny},
+      {Verb::kTtl, "ttl", "KEY", "print how long a key has to live, or none", 1, 1},
       {Verb::kLoad, "load", "[FILE]", "store the records of a file (- or none: standard input)", 0,
        1},
       {Verb::kVerify, "verify", "FILE", "read the records of a file back and compare", 1, 1},
@@ -404,10 +406,12 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kScan, "scan", "", "print keys in order, with their values", 0, 0},
       {Verb::kFlush, "flush", "", "wait until everything is on disk", 0, 0},
       {Verb::kBackup, "backup", "NAME", "create a backup on the server's host", 1, 1},
-      {Verb::kStats, "stats", "", "counters of client and server", 0, 0},
+      {Verb::kStats, "stats", "", "counters of client and server; --watch: a line each second", 0,
+       0},
       {Verb::kAdmin, "admin", "COMMAND [NAME]",
        "revoke USER, groups, move-primary REPLICA or remove-replica REPLICA", 1, 2},
       {Verb::kPing, "ping", "", "measure round trips of a request", 0, 0},
+      {Verb::kBench, "bench", "", "measure PUTs and GETs, some seconds each", 0, 0},
       {Verb::kDoctor, "doctor", "", "check RDMA and servers, and suggest fixes", 0, 0},
   };
   return list;

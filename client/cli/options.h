@@ -4,6 +4,7 @@
 // (KVCLIENT_SERVER for --server, and so on).
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ enum class Verb : std::uint8_t {
   kDecr,
   kCas,
   kMget,
+  kExists,
+  kTtl,
   kLoad,
   kVerify,
   kDump,
@@ -43,6 +46,7 @@ enum class Verb : std::uint8_t {
   kStats,
   kAdmin,
   kPing,
+  kBench,
   kDoctor,
 };
 
@@ -79,7 +83,7 @@ struct Command {
   bool verify = false;                      // load
   bool skip_bad = false;                    // load, verify
   bool sequential = false;                  // verify
-  std::uint64_t count = 1;                  // ping, incr, decr
+  std::uint64_t count = 1;                  // ping, incr, decr; stats: lines, 0 = endless
   bool one_sided = false;                   // incr, decr, cas
   GetOptions get = {};                      // get
   PutOptions put = {};                      // put; the durability is for every verb that writes
@@ -95,7 +99,11 @@ struct Command {
   std::uint32_t limit = 0;  // scan; 0 = no limit
   bool reverse = false;
   bool keys_only = false;
-  bool progress = false;  // load, dump, verify, scan, backup
+  bool watch = false;                    // stats
+  std::chrono::milliseconds interval{};  // stats: between lines; bench: of each figure
+  std::uint64_t keys = 0;                // bench
+  std::size_t value_bytes = 0;           // bench
+  bool progress = false;                 // load, dump, verify, scan, backup
 };
 
 // The result of parsing: a command, or a text to print before exiting with kDone or kUsage.

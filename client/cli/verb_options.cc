@@ -88,6 +88,44 @@ std::string set_range(Command& command, const cxxopts::ParseResult& result) {
                      shown(text("limit")));
 }
 
+std::string set_interval(Command& command, const char* name, const std::string& text) {
+  std::uint64_t ms = 0;
+  std::string problem = set_duration(name, text, ms);
+  command.interval = std::chrono::milliseconds(ms);
+  return problem;
+}
+
+std::string set_watch(Command& command, const cxxopts::ParseResult& result) {
+  command.watch = result.count("watch") != 0;
+  if (!command.watch) return result.count("count") == 0 ? "" : "--count needs --watch";
+  command.count = 0;
+  if (result.count("count") != 0) {
+    std::string problem = set_count(command, result["count"].as<std::string>());
+    if (!problem.empty()) return problem;
+  }
+  return set_interval(command, "watch", result["watch"].as<std::string>());
+}
+
+std::string set_bench(Command& command, const cxxopts::ParseResult& result) {
+  constexpr std::uint64_t kMostKeys = 10'000'000;
+  constexpr std::uint64_t kMostBytes = 64 << 10;
+  const auto text = [&](const char* name, const char* fallback) {
+    return result.count(name) != 0 ? result[name].as<std::string>() : std::string(fallback);
+  };
+  const auto number = [&](const char* name, const char* fallback, std::uint64_t most,
+                          std::string& problem) {
+    const std::string given = text(name, fallback);
+    const auto parsed = parse_number<std::uint64_t>(given, 1, most);
+    if (!parsed)
+      problem = fmt::format("--{} needs a number from 1 to {}, not '{}'", name, most, shown(given));
+    return parsed.value_or(1);
+  };
+  std::string problem = set_interval(command, "time", text("time", "1s"));
+  if (problem.empty()) command.keys = number("keys", "10000", kMostKeys, problem);
+  if (problem.empty()) command.value_bytes = number("value-bytes", "100", kMostBytes, problem);
+  return problem;
+}
+
 }  // namespace
 
 void add_verb_options(cxxopts::Options& options, Verb verb) {
@@ -147,8 +185,18 @@ void add_verb_options(cxxopts::Options& options, Verb verb) {
     case Verb::kBackup:
       add_progress(options);
       break;
+    case Verb::kStats:
+      add("watch", "print a line each TIME (1s), with what each server does in a second",
+          cxxopts::value<std::string>()->implicit_value("1s"), "TIME");
+      add("c,count", "end --watch after N lines", cxxopts::value<std::string>(), "N");
+      break;
     case Verb::kPing:
       add("c,count", "number of round trips", cxxopts::value<std::string>(), "N");
+      break;
+    case Verb::kBench:
+      add("time", "length of each measurement; default: 1s", cxxopts::value<std::string>(), "TIME");
+      add("keys", "number of keys; default: 10000", cxxopts::value<std::string>(), "N");
+      add("value-bytes", "length of a value; default: 100", cxxopts::value<std::string>(), "N");
       break;
     default:
       break;
@@ -221,6 +269,12 @@ std::string set_verb_options(Command& command, const cxxopts::ParseResult& resul
       break;
     case Verb::kScan:
       problem = set_range(command, result);
+      break;
+    case Verb::kStats:
+      problem = set_watch(command, result);
+      break;
+    case Verb::kBench:
+      problem = set_bench(command, result);
       break;
     case Verb::kIncr:
     case Verb::kDecr:

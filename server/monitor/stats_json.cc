@@ -38,6 +38,7 @@ Json requests_json(const ServerFacts& facts) {
       {"counter_operations", facts.sum(WorkerCounters::kCounts)},
       {"removes", facts.sum(WorkerCounters::kRemoves)},
       {"two_sided_gets", facts.sum(WorkerCounters::kGets)},
+      {"reads_reported_by_clients", facts.reported_reads()},
       {"wal_writes", facts.sum(WorkerCounters::kWalWrites)},
       {"sync_writes", facts.sum(WorkerCounters::kSyncWrites)},
       {"pings", facts.sum(WorkerCounters::kPings)},

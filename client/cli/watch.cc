@@ -1,0 +1,156 @@
+// stats --watch: a line for each server and interval, with what it does in a second.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+#include <thread>
+
+#include "client/cli/commands.h"
+#include "client/cli/output.h"
+
+namespace rkv::cli {
+
+namespace {
+
+// A figure of a line, made of the numbers of the server's statistics.
+struct Column {
+  const char* title;
+  const char* name;    // in JSON
+  const char* number;  // of the statistics
+  bool is_rate;
+};
+constexpr std::array kColumns = {
+    Column{"puts/s", "puts_per_s", "puts", true},
+    Column{"removes/s", "removes_per_s", "removes", true},
+    Column{"counters/s", "counter_operations_per_s", "counter_operations", true},
+    Column{"GETs served/s", "two_sided_gets_per_s", "two_sided_gets", true},
+    Column{"READs seen/s", "reported_reads_per_s", "reads_reported_by_clients", true},
+    Column{"clients", "connections", "connections", false},
+    Column{"records", "records", "records", false},
+    Column{"on disk", "records_on_disk", "records_on_disk", false},
+    Column{"memory MiB", "memory_bytes", "memory_bytes", false},
+    Column{"queue MiB", "queue_bytes", "queue_bytes", false},
+};
+constexpr int kLinesPerHead = 20;
+
+std::uint64_t number_of(const Json& stats, const char* name) {
+  const auto found = stats.find(name);
+  return found != stats.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+std::uint64_t rise_of(const Json& before, const Json& now, const char* name) {
+  const std::uint64_t old = number_of(before, name);
+  return std::max(number_of(now, name), old) - old;
+}
+
+// What happened between two answers of one start of a server. Rates are by the server's clock.
+Json figures_between(const Json& before, const Json& now) {
+  const double seconds =
+      static_cast<double>(std::max<std::uint64_t>(rise_of(before, now, "uptime_ms"), 1)) / 1000;
+  Json figures;
+  for (const Column& column : kColumns) {
+    if (column.is_rate) {
+      figures[column.name] = static_cast<double>(rise_of(before, now, column.number)) / seconds;
+    } else {
+      figures[column.name] = number_of(now, column.number);
+    }
+  }
+  const auto cpu_us = static_cast<double>(rise_of(before, now, "user_cpu_us") +
+                                          rise_of(before, now, "system_cpu_us"));
+  figures["processors"] = cpu_us / 1e6 / seconds;
+  return figures;
+}
+
+std::string head() {
+  std::string line;
+  for (const Column& column : kColumns)
+    line += fmt::format("{:>14}", column.title);
+  return line + fmt::format("{:>14}", "processors");
+}
+
+std::string line_of(const Json& figures) {
+  std::string line;
+  for (const Column& column : kColumns) {
+    const double number = figures[column.name].get<double>();
+    const bool is_mib = std::string_view(column.title).ends_with("MiB");
+    line += fmt::format("{:>14}", is_mib ? fmt::format("{:.1f}", number / (1 << 20))
+                                         : fmt::format("{:.0f}", number));
+  }
+  return line + fmt::format("{:>14.2f}", figures["processors"].get<double>());
+}
+
+// The last answer of a server.
+class Watched {
+ public:
+  // Empty: this is the first answer since the server's start, or since it was not reached.
+  std::optional<Json> take(const Result<std::string>& text) {
+    std::optional<Json> now;
+    if (text) now = Json::parse(*text, nullptr, false);
+    if (now && !now->is_object()) now.reset();
+    std::optional<Json> figures;
+    if (now && last_ && (*last_)["epoch"] == (*now)["epoch"])
+      figures = figures_between(*last_, *now);
+    last_ = std::move(now);
+    return figures;
+  }
+
+ private:
+  std::optional<Json> last_;
+};
+
+class Watch {
+ public:
+  Watch(Cluster& client, bool as_json)
+      : client_(client), as_json_(as_json), servers_(client.map().servers().size()) {}
+
+  // Asks each server, and prints a line for each that was asked before.
+  ExitCode look() {
+    ExitCode worst = kDone;
+    const auto texts = client_.server_stats();
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const std::string& address = client_.map().servers()[i].address;
+      if (!texts[i]) {
+        complain(fmt::format("{}: {}", address, to_string(texts[i].error())));
+        worst = std::max(worst, exit_code_of(texts[i].error()));
+      }
+      if (auto figures = servers_[i].take(texts[i])) print(address, *figures);
+    }
+    std::fflush(stdout);
+    return worst;
+  }
+
+ private:
+  void print(const std::string& address, Json& figures) {
+    if (as_json_) {
+      figures["server"] = address;
+      return print_json(figures);
+    }
+    const bool several = servers_.size() > 1;
+    if (lines_++ % kLinesPerHead == 0) print_raw(several ? head() + "  server\n" : head() + "\n");
+    print_raw(line_of(figures) + (several ? "  " + address + "\n" : "\n"));
+  }
+
+  Cluster& client_;
+  const bool as_json_;
+  std::vector<Watched> servers_;
+  int lines_ = 0;
+};
+
+}  // namespace
+
+ExitCode run_watch(Cluster& client, const Job& job) {
+  Watch watch(client, job.command.globals.json);
+  ExitCode worst = watch.look();
+  auto next = std::chrono::steady_clock::now();
+  for (std::uint64_t i = 0; job.command.count == 0 || i < job.command.count; ++i) {
+    next += job.command.interval;
+    std::this_thread::sleep_until(next);
+    worst = std::max(worst, watch.look());
+    if (std::ferror(stdout) != 0) break;  // nobody reads it any more
+  }
+  return worst;
+}
+
+}  // namespace rkv::cli

@@ -1,0 +1,138 @@
+// Verbs of kvclient against a server: exists, ttl, stats --watch, bench.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/system/world.h"
+
+namespace rkv::testing_support {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using Json = nlohmann::json;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);)
+    lines.push_back(line);
+  return lines;
+}
+
+TEST(KvClient, ExistsCountsKeysAndItsStatusTellsWhetherAllExist) {
+  Server server;
+  Client client = server.client();
+  ASSERT_TRUE(client.put("a", "1"));
+  ASSERT_TRUE(client.put("b", std::string(100'000, 'b')));
+  const Ended both = kvclient(server.address(), {"exists", "a", "b"});
+  EXPECT_EQ(both.output, "2\n");
+  EXPECT_EQ(both.status, 0);
+  const Ended one = kvclient(server.address(), {"exists", "a", "absent", "a"});
+  EXPECT_EQ(one.output, "2\n") << "a key that is named twice counts twice";
+  EXPECT_EQ(one.status, 1);
+  const Ended json = kvclient(server.address(), {"--output", "json", "exists", "a", "absent"});
+  EXPECT_EQ(json.status, 1);
+  EXPECT_EQ(Json::parse(json.output),
+            Json::parse(R"([{"key":"a","found":true},{"key":"absent","found":false}])"));
+}
+
+TEST(KvClient, TtlIsWhatIsLeftAndAsPutTakesIt) {
+  Server server;
+  ASSERT_EQ(kvclient(server.address(), {"put", "--ttl", "1h", "mortal", "v"}).status, 0);
+  ASSERT_EQ(kvclient(server.address(), {"put", "immortal", "v"}).status, 0);
+  const Ended left = kvclient(server.address(), {"ttl", "mortal"});
+  EXPECT_EQ(left.status, 0);
+  ASSERT_THAT(left.output, MatchesRegex("[0-9]+ms\n"));
+  EXPECT_LE(std::stoul(left.output), 3'600'000U + 200U);  // it lives for up to 200 ms longer
+  EXPECT_GT(std::stoul(left.output), 3'000'000U);
+  const std::string text = left.output.substr(0, left.output.size() - 1);
+  EXPECT_EQ(kvclient(server.address(), {"put", "--ttl", text, "other", "v"}).status, 0);
+  EXPECT_EQ(kvclient(server.address(), {"ttl", "immortal"}).output, "none\n");
+  EXPECT_EQ(kvclient(server.address(), {"ttl", "absent"}).status, 1);
+  const Json json =
+      Json::parse(kvclient(server.address(), {"--output", "json", "ttl", "mortal"}).output);
+  EXPECT_TRUE(json.at("found").get<bool>());
+  EXPECT_GT(json.at("ttl_ms").get<std::uint64_t>(), 3'000'000U);
+  EXPECT_GT(json.at("expires_at_ms").get<std::uint64_t>(), 1'700'000'000'000U);
+  const Json none =
+      Json::parse(kvclient(server.address(), {"--output", "json", "ttl", "immortal"}).output);
+  EXPECT_FALSE(none.contains("ttl_ms"));
+}
+
+TEST(KvClient, StatsAreWatchedLineByLine) {
+  Server server;
+  Process watch({RKV_KVCLIENT, "--server", server.address(), "--output", "json", "stats",
+                 "--watch=100ms", "--count", "20"});
+  Client client = server.client();
+  // Until lines have come, so that puts fall between two of them.
+  for (int i = 0; watch.running() && lines_of(watch.output()).size() < 3; ++i)
+    ASSERT_TRUE(client.put("key", std::to_string(i)));
+  EXPECT_EQ(watch.wait().status, 0) << watch.output();
+  const std::vector<std::string> lines = lines_of(watch.output());
+  ASSERT_EQ(lines.size(), 20U) << watch.output();
+  double most = 0;
+  for (const std::string& line : lines)
+    most = std::max(most, Json::parse(line).at("puts_per_s").get<double>());
+  EXPECT_GT(most, 10) << watch.output();
+  const Json last = Json::parse(lines.back());
+  EXPECT_EQ(last.at("records"), 1);
+  EXPECT_EQ(last.at("server"), server.address());
+  EXPECT_GE(last.at("processors").get<double>(), 0);
+}
+
+TEST(KvClient, AWatchGoesOnWithAServerThatStartsAgain) {
+  Server server;
+  Process watch(
+      {RKV_KVCLIENT, "--server", server.address(), "--timeout", "1s", "stats", "--watch=100ms"});
+  ASSERT_TRUE(watch.wait_for_output("puts/s")) << watch.output();
+  server.kill();
+  ASSERT_TRUE(watch.wait_for_output("kvclient: " + server.address())) << watch.output();
+  server.start();
+  const std::size_t before = lines_of(watch.output()).size();
+  const auto has_figures_again = [&] {
+    const std::vector<std::string> lines = lines_of(watch.output());
+    return lines.size() > before && !lines.back().starts_with("kvclient");
+  };
+  for (int i = 0; i < 600 && !has_figures_again(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(has_figures_again()) << watch.output();
+}
+
+TEST(KvClient, BenchShowsFourFiguresAndLeavesNoKey) {
+  Server server;
+  Client client = server.client();
+  const Ended table = kvclient(server.address(), {"bench", "--time", "200ms", "--keys", "1000"});
+  EXPECT_EQ(table.status, 0) << table.output;
+  EXPECT_THAT(table.output, HasSubstr("1000 records of 100 bytes"));
+  const Ended json = kvclient(server.address(), {"--output", "json", "bench", "--time", "200ms",
+                                                 "--keys", "1000", "--value-bytes", "1000"});
+  EXPECT_EQ(json.status, 0) << json.output;
+  const Json figures = Json::parse(json.output).at("figures");
+  ASSERT_EQ(figures.size(), 4U);
+  for (const Json& figure : figures) {
+    const auto name = figure.at("operation").get<std::string>();
+    EXPECT_THAT(table.output, HasSubstr(name));
+    EXPECT_GT(figure.at("per_second").get<double>(), 0) << name;
+    const double reads = figure.at("rdma_reads_each").get<double>();
+    if (name.starts_with("get")) {
+      EXPECT_GE(reads, 1) << name;
+    } else {
+      EXPECT_LT(reads, 0.1) << name;
+    }
+  }
+  // They have expired, and the server takes them away.
+  for (int i = 0; i < 600 && server_stat(client, "records") != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(server_stat(client, "records"), 0U);
+}
+
+}  // namespace
+}  // namespace rkv::testing_support
