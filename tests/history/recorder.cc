@@ -7,8 +7,8 @@
 
 namespace rkv::history {
 
-Recorder::Recorder(const Clock& clock, int first, int stride)
-    : clock_(clock), next_process_(first), stride_(stride) {}
+Recorder::Recorder(const Clock& clock, int first, int stride, Session session)
+    : clock_(clock), next_process_(first), stride_(stride), session_(session) {}
 
 Nanos Recorder::stamp() {
   last_ = std::max(last_ + 1, clock_.now());
@@ -43,7 +43,7 @@ void Recorder::finish(std::size_t op, Answer answer) {
     return;
   }
   ++unanswered_;
-  unsettled_.push_back(op);
+  if (session_ == Session::kEnds) unsettled_.push_back(op);
   // A process does not appear again after an info.
   const auto lane = std::ranges::find(lanes_, operation.process);
   *lane = std::exchange(next_process_, next_process_ + stride_);

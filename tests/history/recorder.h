@@ -24,9 +24,12 @@ namespace rkv::history {
 
 class Recorder {
  public:
+  // What the client does after an operation without an answer. An asynchronous one keeps the
+  // connection, so nothing says when the operation can no longer happen.
+  enum class Session : std::uint8_t { kEnds, kStays };
   // Process numbers: first, first + stride, first + 2 * stride, ... All recorders of a run share
   // one clock.
-  Recorder(const Clock& clock, int first, int stride);
+  Recorder(const Clock& clock, int first, int stride, Session session = Session::kEnds);
 
   // A lane is one of several operations that the thread has under way at a time (multi_get).
   std::size_t begin(Call call, std::size_t lane = 0);
@@ -57,6 +60,7 @@ class Recorder {
   const Clock& clock_;
   int next_process_;
   const int stride_;
+  const Session session_;
   Nanos last_ = 0;  // time stamps rise, so the order within a process is the order in the file
   std::size_t unanswered_ = 0;
   std::vector<int> lanes_;              // the process of each lane

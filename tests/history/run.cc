@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
+#include "tests/history/async_worker.h"
 #include "tests/history/stall_watch.h"
 #include "tests/history/worker.h"
 #include "tests/system/world.h"
@@ -102,6 +104,25 @@ void add(RunReport& report, const Worker& worker) {
     report.unexpected.push_back(fmt::format("{} times: {}", count, text));
 }
 
+void add(RunReport& report, const AsyncWorker& worker) {
+  report.async_operations += worker.recorder().history().size();
+  report.cancelled += worker.cancelled();
+  for (const auto& [text, count] : worker.errors())
+    report.unexpected.push_back(fmt::format("{} times: {}", count, text));
+}
+
+AsyncClient connect_async(const Shared& shared) {
+  auto client = AsyncClient::connect({.server = shared.address,
+                                      .name = "history-async",
+                                      .timeout = std::chrono::minutes(1),
+                                      .transport = shared.transport});
+  if (!client) {
+    ADD_FAILURE() << to_string(client.error());
+    std::abort();
+  }
+  return std::move(*client);
+}
+
 }  // namespace
 
 RunReport run(const RunOptions& options) {
@@ -120,11 +141,18 @@ RunReport run(const RunOptions& options) {
     workers.push_back(std::make_unique<Worker>(shared, static_cast<int>(i)));
     threads.emplace_back([&shared, worker = workers.back().get()] { worker->run(); });
   }
+  AsyncClient client = connect_async(shared);
+  std::vector<std::unique_ptr<AsyncWorker>> async_workers;
+  for (std::size_t i = 0; i < options.async_threads; ++i) {
+    async_workers.push_back(
+        std::make_unique<AsyncWorker>(shared, client, static_cast<int>(options.threads + i)));
+    threads.emplace_back([worker = async_workers.back().get()] { worker->run(); });
+  }
   threads.emplace_back([&shared] { fill(shared); });
   trouble.run();
   for (std::thread& thread : threads)
     thread.join();
-  workers.push_back(std::make_unique<Worker>(shared, static_cast<int>(options.threads)));
+  workers.push_back(std::make_unique<Worker>(shared, recorders_of(options) - 1));
   workers.back()->look_at_everything();
 
   RunReport report;
@@ -133,6 +161,11 @@ RunReport run(const RunOptions& options) {
     add(report, *worker);
     parts.push_back(&worker->recorder().history());
   }
+  for (const auto& worker : async_workers) {
+    add(report, *worker);
+    parts.push_back(&worker->recorder().history());
+  }
+  report.async_reconnects = client.stats().reconnects;
   report.history = merge(parts);
   // The bound on late expiry assumes that the machine runs the server's thread.
   report.limits.search.expiry_late += trouble.longest() + stalls.stop();

@@ -24,7 +24,9 @@ struct RunOptions {
   std::uint64_t seed = 1;
   std::size_t threads = 4;
   std::size_t operations = 20'000;  // per thread
-  std::size_t hot_keys = 6;         // half of all operations use them
+  // Besides: threads that share one asynchronous client, each with half as many operations.
+  std::size_t async_threads = 0;
+  std::size_t hot_keys = 6;  // half of all operations use them
   std::size_t cold_keys = 400;
   std::size_t fillers = 20'000;      // keys that only make the index grow
   std::size_t stops = 8;             // times that the server is suspended
@@ -41,6 +43,9 @@ struct RunReport {
   std::size_t unanswered = 0;
   std::size_t clients_replaced = 0;
   std::uint64_t reconnects = 0;
+  std::size_t async_operations = 0;
+  std::size_t cancelled = 0;  // of these
+  std::uint64_t async_reconnects = 0;
   std::uint64_t index_splits = 0;
   std::uint64_t one_sided_gets = 0;
   std::uint64_t tears_detected = 0;
@@ -49,6 +54,11 @@ struct RunReport {
   // Errors that the run's events do not explain, each once.
   std::vector<std::string> unexpected = {};
 };
+
+// A recorder for each thread, and one that reads everything at the end.
+constexpr int recorders_of(const RunOptions& options) {
+  return static_cast<int>(options.threads + options.async_threads) + 1;
+}
 
 RunReport run(const RunOptions& options);
 

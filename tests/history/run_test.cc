@@ -80,7 +80,8 @@ TEST(RecordedRun, IsLinearizable) {
       .seed = number_from(
           "RKV_HISTORY_SEED",
           static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()) %
-              1'000'000)};
+              1'000'000),
+      .async_threads = 2};
   const std::uint64_t operations = number_from("RKV_HISTORY_OPERATIONS", 0);
   ASSERT_GT(operations, 0U) << "RKV_HISTORY_OPERATIONS says how many: run this by ctest";
   options.operations = operations / options.threads;
@@ -95,12 +96,16 @@ TEST(RecordedRun, IsLinearizable) {
       report.reconnects, report.clients_replaced, report.index_splits, report.one_sided_gets,
       report.tears_detected, report.atomics, report.cells);
   expect_linearizable(report, options.seed);
+  fmt::print("of one asynchronous client: {} operations, {} withdrawn, {} reconnects\n",
+             report.async_operations, report.cancelled, report.async_reconnects);
   for (const std::string& error : report.unexpected)
     ADD_FAILURE() << "without a cause: " << error;
   // An event that did not happen was not tested.
   EXPECT_GT(report.unanswered, 0U);
   EXPECT_GT(report.reconnects, 0U);
   EXPECT_GT(report.clients_replaced, 0U);
+  EXPECT_GT(report.async_operations, operations / 8);
+  EXPECT_GT(report.async_reconnects, 0U);
   EXPECT_GT(report.index_splits, 0U);
   EXPECT_GT(report.one_sided_gets, operations / 10);
   if (testing_support::device_has_atomics()) {

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::size_t kMany = 8;  // keys per multi_get or multi_put
 
-// True if the run's disturbances explain the error: a server that is away or suspended, a group
-// without a primary, and short deadlines.
-bool is_explained(Code code, bool is_group) {
+}  // namespace
+
+bool Shared::explains(Code code) const {
   switch (code) {
     case Code::kNotFound:
     case Code::kConflict:
@@ -30,27 +30,10 @@ bool is_explained(Code code, bool is_group) {
     case Code::kUnreachable:
       return true;
     case Code::kNotPrimary:
-      return is_group;
+      return address.find(',') != std::string::npos;  // a group
     default:
       return false;
   }
-}
-
-}  // namespace
-
-std::string stretched(const std::string& tag, std::size_t length) {
-  const std::string word = tag + ":";
-  std::string value;
-  while (value.size() < std::max(length, word.size()))
-    value += word;
-  value.resize(std::max(length, word.size()));
-  return value;
-}
-
-std::string tag_of(const std::string& value) {
-  std::string tag = value.substr(0, value.find(':'));
-  if (value == stretched(tag, value.size())) return tag;
-  return fmt::format("not whole: {} bytes beginning with {}", value.size(), tag.substr(0, 20));
 }
 
 namespace {
@@ -100,9 +83,8 @@ void Shared::rest_if_held() {
 
 Worker::Worker(Shared& shared, int number)
     : shared_(shared),
-      number_(number),
-      random_(shared.options.seed * 1000 + static_cast<std::uint64_t>(number)),
-      recorder_(shared.clock, number, static_cast<int>(shared.options.threads) + 1) {}
+      choices_(shared.options, number),
+      recorder_(shared.clock, number, recorders_of(shared.options)) {}
 
 void Worker::run() {
   client_.emplace(connect(shared_, random_()));
@@ -121,7 +103,7 @@ void Worker::run() {
 void Worker::look_at_everything() {
   client_.emplace(connect(shared_, random_()));
   for (std::size_t i = 0; i < shared_.options.hot_keys + shared_.options.cold_keys; ++i)
-    get(key_at(i));
+    get(choices_.key_at(i));
   add_stats();
   client_.reset();
 }
@@ -129,7 +111,7 @@ void Worker::look_at_everything() {
 void Worker::see_restart() {
   client_.emplace(connect(shared_, random_()));
   for (std::size_t i = 0; i < shared_.options.hot_keys + shared_.options.cold_keys; ++i) {
-    const Key key = key_at(i);
+    const Key key = choices_.key_at(i);
     timeout_ = milliseconds(60'000);
     const std::size_t op = recorder_.begin({.f = Function::kRestart, .key = key.name});
     take(op, key.name, client_->get(key.name, timeout_));
@@ -154,41 +136,15 @@ void Worker::add_stats() {
   stats_ += client_->stats();
 }
 
-// ---------------------------------------------------------------------------------- choices
-
-Worker::Key Worker::key_at(std::size_t number) const {
-  using Kind = Key::Kind;
-  static constexpr std::array<const char*, 3> kNames = {"text", "count", "brief"};
-  const std::size_t kind = number % 3;
-  const char* heat = number < shared_.options.hot_keys ? "hot" : "cold";
-  return {fmt::format("{}{}-{}-{}", shared_.options.prefix, heat, kNames.at(kind), number),
-          static_cast<Kind>(kind)};
-}
-
-Worker::Key Worker::any_key() {
-  const bool hot = random_.below(2) == 0;
-  if (hot) return key_at(random_.below(shared_.options.hot_keys));
-  return key_at(shared_.options.hot_keys + random_.below(shared_.options.cold_keys));
-}
-
-std::string Worker::any_value() {
-  // Often two lengths, so that keys exchange blocks; seldom lengths that take other paths.
-  static constexpr std::array<std::size_t, 4> kLengths = {20, 60, 20, 400};
-  static constexpr std::array<std::size_t, 3> kLong = {3'000, 9'000, kMaxInlineBytes + 5'000};
-  const std::string tag = fmt::format("{}-{}", number_, ++written_);
-  const bool is_long = random_.below(100) == 0;
-  return stretched(
-      tag, is_long ? kLong[random_.below(kLong.size())] : kLengths[random_.below(kLengths.size())]);
-}
+// ------------------------------------------------------------------------------- operations
 
 Worker::Timeout Worker::any_timeout() {
-  timeout_ = random_.below(10) == 0 ? milliseconds(50) : shared_.options.timeout;
-  if (shared_.standing) timeout_ = milliseconds(20);
+  timeout_ = shared_.standing ? milliseconds(20) : choices_.any_timeout();
   return timeout_;
 }
 
 void Worker::operate() {
-  const Key key = any_key();
+  const Key key = choices_.any_key();
   const std::uint64_t choice = random_.below(100);
   if (choice < 38) return get(key);
   if (choice < 45) return multi_get();
@@ -203,11 +159,8 @@ void Worker::operate() {
   return choice < 87 ? put_if_absent(key) : put_if_version(key);
 }
 
-// ------------------------------------------------------------------------------- operations
-
 void Worker::note(const Error& error) {
-  const bool is_group = shared_.address.find(',') != std::string::npos;
-  if (!is_explained(error.code, is_group)) ++errors_[to_string(error)];
+  if (!shared_.explains(error.code)) ++errors_[to_string(error)];
 }
 
 void Worker::note_end(std::size_t op) {
@@ -239,7 +192,7 @@ void Worker::get(const Key& key) {
 }
 
 void Worker::put(const Key& key) {
-  const std::string value = any_value();
+  const std::string value = choices_.any_value();
   PutOptions options{.timeout = any_timeout()};
   if (key.kind == Key::Kind::kBrief) options.ttl = milliseconds(1 + random_.below(100));
   const std::size_t op = recorder_.begin(
@@ -248,7 +201,7 @@ void Worker::put(const Key& key) {
 }
 
 void Worker::put_if_absent(const Key& key) {
-  const std::string value = any_value();
+  const std::string value = choices_.any_value();
   PutOptions options{.if_absent = true, .timeout = any_timeout()};
   if (key.kind == Key::Kind::kBrief) options.ttl = milliseconds(1 + random_.below(100));
   const std::size_t op = recorder_.begin(
@@ -257,7 +210,7 @@ void Worker::put_if_absent(const Key& key) {
 }
 
 void Worker::put_if_version(const Key& key) {
-  const std::string value = any_value();
+  const std::string value = choices_.any_value();
   const std::uint64_t version = std::max<std::uint64_t>(1, versions_[key.name]);
   const Timeout timeout = any_timeout();
   const std::size_t op = recorder_.begin({.f = Function::kPutIfVersion,
@@ -355,7 +308,7 @@ void Worker::multi_get() {
   std::vector<std::string_view> names;
   std::vector<std::size_t> ops;
   for (std::size_t n = 1 + random_.below(kMany); n > 0; --n)
-    keys.push_back(any_key());
+    keys.push_back(choices_.any_key());
   const Timeout timeout = any_timeout();
   for (const Key& key : keys) {
     names.push_back(key.name);
@@ -370,8 +323,8 @@ void Worker::multi_put() {
   std::vector<Key> keys;
   std::vector<std::string> values;
   for (std::size_t n = 1 + random_.below(kMany); n > 0; --n) {
-    keys.push_back(any_key());
-    values.push_back(any_value());
+    keys.push_back(choices_.any_key());
+    values.push_back(choices_.any_value());
   }
   const Timeout timeout = any_timeout();
   std::vector<KeyValue> items;

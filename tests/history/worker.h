@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "common/random.h"
 #include "rkv/client.h"
+#include "tests/history/choices.h"
 #include "tests/history/lateness.h"
 #include "tests/history/recorder.h"
 #include "tests/history/run.h"
@@ -30,6 +30,9 @@ struct Shared {
   std::atomic<bool> held{false};           // call nothing
   std::atomic<std::size_t> resting{0};     // threads that wait because of it
 
+  // True if the run's disturbances explain the error: a server that is away or suspended, a group
+  // without a primary, and short deadlines.
+  bool explains(Code code) const;
   // Between two operations: waits while `held`.
   void rest_if_held();
 };
@@ -58,16 +61,9 @@ class Worker {
 
  private:
   using Timeout = Client::Timeout;
-  struct Key {
-    enum class Kind : std::uint8_t { kText, kCounter, kBrief };
-    std::string name;
-    Kind kind;
-  };
+  using Key = Choices::Key;
 
   void operate();
-  Key any_key();
-  Key key_at(std::size_t number) const;
-  std::string any_value();
   Timeout any_timeout();
   void replace_client();
   void add_stats();
@@ -98,13 +94,12 @@ class Worker {
   void note_end(std::size_t op);
 
   Shared& shared_;
-  const int number_;
-  Random random_;
+  Choices choices_;
+  Random& random_ = choices_.random();
   Recorder recorder_;
   std::optional<Client> client_;
   Timeout timeout_{0};  // of the last operation
   Lateness lateness_;
-  std::size_t written_ = 0;
   std::size_t replaced_ = 0;
   std::map<std::string, std::uint64_t> versions_;   // last seen
   std::map<std::string, std::int64_t> numbers_;     // last seen
@@ -112,10 +107,5 @@ class Worker {
   ClientStats stats_{};
   std::map<std::string, std::size_t> errors_;
 };
-
-// Values are stretched to a length; the history has only their first word. A value read is compared
-// as a whole, so a mixture of two values gets a name that no write has.
-std::string stretched(const std::string& tag, std::size_t length);
-std::string tag_of(const std::string& value);
 
 }  // namespace rkv::history
