@@ -31,9 +31,10 @@ Result<AsyncClient> AsyncClient::connect(const ClientOptions& options,
                                          std::shared_ptr<rdma::Transport> transport,
                                          const Clock* clock, std::string* refusal) {
   if (transport == nullptr) return fail(Code::kInvalidArgument, "a client needs a transport");
+  auto memory = std::make_shared<client::UserMemory>(transport);
   RKV_ASSIGN_OR_RETURN(auto engine,
                        client::Engine::create(options, std::move(transport), clock, refusal));
-  RKV_ASSIGN_OR_RETURN(auto async, AsyncEngine::create(std::move(engine)));
+  RKV_ASSIGN_OR_RETURN(auto async, AsyncEngine::create(std::move(engine), std::move(memory)));
   return AsyncClient(std::move(async));
 }
 
@@ -59,6 +60,11 @@ Result<Counter> AsyncClient::to_counter(const AsyncRequest& request,
 Result<CounterSwap> AsyncClient::to_swap(const AsyncRequest& request,
                                          const Result<Outcome>& result) {
   return client::swap_of(request, result);
+}
+
+Result<RegisteredBuffer> AsyncClient::allocate_buffer(std::size_t bytes) {
+  RKV_ASSIGN_OR_RETURN(auto buffer, engine_->memory().allocate(bytes, rdma::Access::kLocal));
+  return RegisteredBuffer(std::move(buffer));
 }
 
 // ------------------------------------------------------------------------------ the event loop

@@ -3,19 +3,19 @@
 #include <utility>
 
 #include "client/engine/engine.h"
+#include "client/link/user_memory.h"
 #include "rkv/client.h"
 
 namespace rkv {
 
-RegisteredBuffer::RegisteredBuffer(std::shared_ptr<rdma::Transport> transport,
-                                   std::unique_ptr<rdma::Region> region)
-    : transport_(std::move(transport)), region_(std::move(region)) {}
+RegisteredBuffer::RegisteredBuffer(std::unique_ptr<client::UserBuffer> buffer)
+    : buffer_(std::move(buffer)) {}
 RegisteredBuffer::RegisteredBuffer(RegisteredBuffer&&) noexcept = default;
 RegisteredBuffer& RegisteredBuffer::operator=(RegisteredBuffer&&) noexcept = default;
 RegisteredBuffer::~RegisteredBuffer() = default;
 
 std::span<std::byte> RegisteredBuffer::bytes() const {
-  return region_->bytes();
+  return buffer_->bytes();
 }
 
 namespace {
@@ -23,18 +23,18 @@ constexpr const char* kForeign = "the buffer belongs to another client's transpo
 }  // namespace
 
 Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
-  if (bytes == 0) return fail(Code::kInvalidArgument, "a registered buffer has at least 1 byte");
-  RKV_ASSIGN_OR_RETURN(auto region,
-                       engine_->session.transport->allocate(bytes, rdma::Access::kRemoteRead));
-  return RegisteredBuffer(engine_->session.transport, std::move(region));
+  const auto memory = std::make_shared<client::UserMemory>(engine_->session.transport);
+  RKV_ASSIGN_OR_RETURN(auto buffer, memory->allocate(bytes, rdma::Access::kRemoteRead));
+  return RegisteredBuffer(std::move(buffer));
 }
 
 Result<ValueSize> Client::get_registered(std::string_view key, RegisteredBuffer& buffer,
                                          const GetOptions& options) {
-  if (buffer.transport_ != engine_->session.transport)
+  if (buffer.buffer_->transport() != engine_->session.transport.get())
     return fail(Code::kInvalidArgument, kForeign);
   return engine_->getter.get_into(
-      as_bytes(key), options, {.bytes = buffer.bytes(), .local_key = buffer.region_->local_key()});
+      as_bytes(key), options,
+      {.bytes = buffer.bytes(), .local_key = buffer.buffer_->region().local_key()});
 }
 
 std::size_t Client::needed_bytes() const {
@@ -43,7 +43,7 @@ std::size_t Client::needed_bytes() const {
 
 Result<std::uint64_t> Client::put_from(std::string_view key, const RegisteredBuffer& buffer,
                                        std::size_t length, const PutOptions& options) {
-  if (buffer.transport_ != engine_->session.transport)
+  if (buffer.buffer_->transport() != engine_->session.transport.get())
     return fail(Code::kInvalidArgument, kForeign);
   if (length > buffer.bytes().size()) {
     return fail(Code::kInvalidArgument, "the buffer is shorter than the value to be put");
@@ -51,7 +51,7 @@ Result<std::uint64_t> Client::put_from(std::string_view key, const RegisteredBuf
   const std::string_view value = as_text(buffer.bytes().first(length));
   RKV_ASSIGN_OR_RETURN(const Request put, client::put_request(key, value, options));
   const auto reply = engine_->requester.write(put, engine_->connector.deadline(options.timeout),
-                                              buffer.region_->remote_key());
+                                              buffer.buffer_->region().remote_key());
   if (!reply) return std::unexpected(reply.error());
   return reply->response().version.bits;
 }

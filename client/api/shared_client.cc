@@ -187,6 +187,27 @@ void SharedClient::add_all(std::span<const CounterAddition> additions, Timeout t
 
 // -------------------------------------------------------------------------------- the server
 
+std::vector<Result<ValueSize>> SharedClient::multi_get_buffers(
+    std::span<const std::string_view> keys, std::span<const std::span<std::byte>> buffers,
+    const GetOptions& options) {
+  std::vector<Result<ValueSize>> results(
+      keys.size(), fail(Code::kInvalidArgument, "there must be as many buffers as keys"));
+  if (keys.size() != buffers.size()) return results;
+  const auto request = [&](std::size_t i) {
+    return AsyncRequest{.kind = Kind::kGet, .key = keys[i], .get = options, .into = buffers[i]};
+  };
+  engines_->call_many(keys.size(), options.timeout, request,
+                      [&](std::size_t i, const Result<Outcome>& result) {
+                        results[i] = client::size_of(request(i), result);
+                      });
+  return results;
+}
+
+Result<RegisteredBuffer> SharedClient::allocate_buffer(std::size_t bytes) {
+  RKV_ASSIGN_OR_RETURN(auto buffer, engines_->memory().allocate(bytes, rdma::Access::kLocal));
+  return RegisteredBuffer(std::move(buffer));
+}
+
 std::size_t SharedClient::needed_bytes() {
   return needed_by_this_thread;
 }

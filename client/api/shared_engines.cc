@@ -17,6 +17,7 @@ Result<std::unique_ptr<SharedEngines>> SharedEngines::create(
   const Deadline deadline =
       Deadline::after_ms(clock != nullptr ? *clock : steady, options.timeout.count());
   RKV_ASSIGN_OR_RETURN(const auto credentials, Credentials::of(options));
+  const auto memory = std::make_shared<UserMemory>(transport);
   const auto create = [&] {
     return Engine::create_unconnected(each, credentials ? &*credentials : nullptr, transport, clock,
                                       nullptr);
@@ -30,7 +31,7 @@ Result<std::unique_ptr<SharedEngines>> SharedEngines::create(
     if (!connected) return std::unexpected(connected.error());
     made->description_ = engine->description;
     auto connection = std::make_unique<Connection>();
-    RKV_ASSIGN_OR_RETURN(connection->engine, AsyncEngine::create(std::move(engine)));
+    RKV_ASSIGN_OR_RETURN(connection->engine, AsyncEngine::create(std::move(engine), memory));
     made->connections_.push_back(std::move(connection));
   }
   each.cache_bytes = 0;

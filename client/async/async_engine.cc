@@ -66,14 +66,18 @@ class AsyncEngine::Turn {
   bool has_;
 };
 
-Result<std::unique_ptr<AsyncEngine>> AsyncEngine::create(std::unique_ptr<Engine> engine) {
+Result<std::unique_ptr<AsyncEngine>> AsyncEngine::create(std::unique_ptr<Engine> engine,
+                                                         std::shared_ptr<UserMemory> memory) {
   RKV_ASSIGN_OR_RETURN(auto descriptor, PollDescriptor::create());
-  return std::unique_ptr<AsyncEngine>(new AsyncEngine(std::move(engine), std::move(descriptor)));
+  return std::unique_ptr<AsyncEngine>(
+      new AsyncEngine(std::move(engine), std::move(memory), std::move(descriptor)));
 }
 
-AsyncEngine::AsyncEngine(std::unique_ptr<Engine> engine, PollDescriptor descriptor)
+AsyncEngine::AsyncEngine(std::unique_ptr<Engine> engine, std::shared_ptr<UserMemory> memory,
+                         PollDescriptor descriptor)
     : engine_(std::move(engine)),
       clock_(engine_->session.clock),
+      memory_(std::move(memory)),
       descriptor_(std::move(descriptor)),
       waiting_gets_(*this),
       waiting_writes_(*this, engine_->session),
@@ -94,6 +98,8 @@ AsyncEngine::~AsyncEngine() {
 
 void AsyncEngine::submit(AsyncOperation& operation) {
   operation.deadline_ = engine_->connector.deadline(operation.request.timeout()).at();
+  operation.memory_ =
+      is_large(operation.request.into.size()) ? memory_->enter(operation.request.into) : nullptr;
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   submissions_.push(operation);
   if (sleeps_.load(std::memory_order_seq_cst)) wake();
@@ -167,6 +173,8 @@ Status AsyncEngine::admit(AsyncOperation& operation) {
 
 void AsyncEngine::end(AsyncOperation& operation, const Result<Outcome>& result) noexcept {
   ++ended_;
+  // Before: the buffer may be destroyed in `done`, which would wait for this.
+  if (operation.memory_ != nullptr) std::exchange(operation.memory_, nullptr)->leave();
   operation.done(operation, result);
   in_flight_.fetch_sub(1, std::memory_order_release);
 }
@@ -252,7 +260,11 @@ bool AsyncEngine::take_aside() {
 }
 
 void AsyncEngine::reconnect() {
-  if (!std::exchange(lost_, true)) writes_.on_lost();
+  if (!std::exchange(lost_, true)) {
+    engine_->session.link.close();
+    writes_.on_lost();
+    gets_.end_lost();
+  }
   if (is_at_rest()) return;
   connect_at_ = engine_->connector.next_attempt(never_);
   if (clock_.now() < connect_at_) return;
@@ -292,17 +304,17 @@ void AsyncEngine::end_where(ErrorOf error_of) {
       end(operation, std::unexpected(*error));
     }
   }
-  const auto gives_up = [&](std::uint64_t token, Stage stage) {
+  gets_.give_up([&](std::uint64_t token, bool waits_for_mark) {
+    return error_of(operation_of(token), waits_for_mark ? Stage::kWaitsForMark : Stage::kUnderWay);
+  });
+  // What has not landed may never: the server may be gone.
+  if (silent_since_ == 0 && gets_.awaits_landing()) silent_since_ = clock_.now();
+  writes_.give_up([&](std::uint64_t token, bool may_have_happened) {
     AsyncOperation& operation = operation_of(token);
-    const std::optional<Error> error = error_of(operation, stage);
+    const std::optional<Error> error =
+        error_of(operation, may_have_happened ? Stage::kUnderWay : Stage::kWaits);
     if (error) end(operation, std::unexpected(*error));
     return error.has_value();
-  };
-  gets_.give_up([&](std::uint64_t token, bool waits_for_mark) {
-    return gives_up(token, waits_for_mark ? Stage::kWaitsForMark : Stage::kUnderWay);
-  });
-  writes_.give_up([&](std::uint64_t token, bool may_have_happened) {
-    return gives_up(token, may_have_happened ? Stage::kUnderWay : Stage::kWaits);
   });
 }
 

@@ -11,7 +11,11 @@
 //  ASYNC-2  An operation that has ended is not looked at any more, nor its key, value and caller's
 //      memory. READs that are under way then land in the client's own memory, which is used again
 //      when they have landed or their connection is closed (LINK-1).
-//  ASYNC-3  No operation ends later than the first poll() after its deadline.
+//      A GET whose READs may land in the caller's registered memory (user_memory.h) ends after
+//      them.
+//  ASYNC-3  No operation ends later than the first poll() after its deadline, but for such a GET:
+//  it
+//      ends within 2 s more, when its READs have landed or the connection was closed.
 //  ASYNC-4  When arm() has returned true, the descriptor becomes readable when poll() has something
 //      to do: an event of the connection, a submission, a step that has ended, a time that is up.
 //  ASYNC-5  In a group an operation begins on a connection whose server is believed after the
@@ -35,13 +39,16 @@
 #include "client/async/waiters.h"
 #include "client/engine/get_pipeline.h"
 #include "client/engine/write_pipeline.h"
+#include "client/link/user_memory.h"
 #include "rdma/transport/spin_window.h"
 
 namespace rkv::client {
 
 class AsyncEngine final : public AsyncCore, private AsyncEnds {
  public:
-  static Result<std::unique_ptr<AsyncEngine>> create(std::unique_ptr<Engine> engine);
+  // `memory`: of the program; other engines of the same transport may have it too.
+  static Result<std::unique_ptr<AsyncEngine>> create(std::unique_ptr<Engine> engine,
+                                                     std::shared_ptr<UserMemory> memory);
   ~AsyncEngine() override;
   AsyncEngine(const AsyncEngine&) = delete;
   AsyncEngine& operator=(const AsyncEngine&) = delete;
@@ -71,9 +78,11 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   // the moment before.
   ClientStats stats();
   Engine& engine() { return *engine_; }
+  UserMemory& memory() { return *memory_; }
 
  private:
-  AsyncEngine(std::unique_ptr<Engine> engine, PollDescriptor descriptor);
+  AsyncEngine(std::unique_ptr<Engine> engine, std::shared_ptr<UserMemory> memory,
+              PollDescriptor descriptor);
 
   bool is_in_callback() const {
     return driver_.load(std::memory_order_relaxed) == std::this_thread::get_id();
@@ -127,6 +136,7 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   NodePool nodes_;  // outlives all operations
   std::unique_ptr<Engine> engine_;
   const Clock& clock_;
+  const std::shared_ptr<UserMemory> memory_;
   PollDescriptor descriptor_;
   alignas(kCacheLine) Submissions submissions_;
   std::atomic<std::size_t> in_flight_ = 0;

@@ -1,6 +1,7 @@
 #include "client/async/feeds.h"
 
 #include "client/engine/requester.h"
+#include "client/link/user_memory.h"
 
 namespace rkv::client {
 
@@ -11,6 +12,9 @@ std::size_t QueuedGets::take(std::span<GetItem> out) {
     out[count] = {.key = operation.request.key,
                   .token = token_of(operation),
                   .at_least = operation.request.get.at_least};
+    if (operation.memory_ == nullptr) continue;
+    out[count].into = operation.request.into;
+    out[count].local_key = operation.memory_->region().local_key();
   }
   return count;
 }

@@ -21,7 +21,8 @@ Result<ValueSize> size_of(const AsyncRequest& request, const Result<Outcome>& re
   const std::string_view value = result->value.value;
   if (value.size() > request.into.size())
     return fail(Code::kTooLarge, "the value is longer than the buffer given");
-  if (!value.empty()) std::memcpy(request.into.data(), value.data(), value.size());
+  const bool has_landed = as_bytes(value).data() == request.into.data();  // registered memory
+  if (!value.empty() && !has_landed) std::memcpy(request.into.data(), value.data(), value.size());
   return ValueSize{
       .bytes = value.size(), .version = result->version, .durability = result->durability};
 }

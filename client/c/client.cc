@@ -14,6 +14,10 @@ struct rkv_client : rkv::c::Handle<rkv::SharedClient> {  // NOLINT(readability-i
   using Handle::Handle;
 };
 
+struct rkv_buffer {  // NOLINT(readability-identifier-naming)
+  rkv::RegisteredBuffer memory;
+};
+
 namespace rkv::c {
 namespace {
 
@@ -144,6 +148,28 @@ rkv_status rkv_get_into(rkv_client* client, const void* key, size_t key_size, vo
                   if (version != nullptr) *version = got->version;
                   return rkv_status{RKV_OK};
                 });
+}
+
+rkv_status rkv_buffer_new(rkv_client* client, size_t bytes, rkv_buffer** buffer, rkv_error* error) {
+  if (buffer == nullptr) return wrong("the place for the buffer must not be NULL", error);
+  return with(client, error, [&](rkv::SharedClient& shared) {
+    auto allocated = shared.allocate_buffer(bytes);
+    if (!allocated) return report(allocated.error(), error);
+    *buffer = new rkv_buffer{std::move(*allocated)};
+    return rkv_status{RKV_OK};
+  });
+}
+
+void* rkv_buffer_data(rkv_buffer* buffer) {
+  return buffer == nullptr ? nullptr : buffer->memory.bytes().data();
+}
+
+size_t rkv_buffer_size(const rkv_buffer* buffer) {
+  return buffer == nullptr ? 0 : buffer->memory.bytes().size();
+}
+
+void rkv_buffer_free(rkv_buffer* buffer) {
+  delete buffer;
 }
 
 rkv_status rkv_put(rkv_client* client, const void* key, size_t key_size, const void* value,

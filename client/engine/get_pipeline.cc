@@ -83,6 +83,7 @@ void GetPipeline::mended() {
     if (lane.at == Need::kNothing) continue;
     lane.op.on_lost();
     lane.pending = 0;
+    lane.uses_into = false;
     if (lane.token == kGivenUp) {
       lane.op.end_with({.code = Code::kDisconnected});
     } else {
@@ -125,6 +126,10 @@ void GetPipeline::start_lane(const GetItem& item) {
   engine_.get_buffers.free_lanes.pop_back();
   lane.token = item.token;
   lane.pending = 0;
+  lane.into = item.into;
+  lane.local_key = item.local_key;
+  lane.uses_into = false;
+  lane.ends_with.reset();
   lane.op.begin(as_bytes(item.key), item.at_least);
   if (lane.op.need() == Need::kConnection) lane.op.start();
   follow(lane);
@@ -170,8 +175,16 @@ void GetPipeline::drop_given_up() {
 
 bool GetPipeline::awaits_given_up() const {
   return std::ranges::any_of(lanes(), [](const GetLane& lane) {
-    return lane.token == kGivenUp && (lane.at == Need::kReads || lane.at == Need::kReply);
+    return lane.ends_with ||
+           (lane.token == kGivenUp && (lane.at == Need::kReads || lane.at == Need::kReply));
   });
+}
+
+void GetPipeline::end_lost() {
+  for (GetLane& lane : lanes()) {
+    lane.uses_into = false;
+    if (lane.ends_with) leave_lane(lane, *std::exchange(lane.ends_with, std::nullopt));
+  }
 }
 
 void GetPipeline::serve_waiting() {
@@ -318,6 +331,11 @@ void GetPipeline::ask_for_marks() {
 
 // If other lanes have taken all the memory, the lane waits: they return it when they finish.
 void GetPipeline::give_value_buffer(GetLane& lane) {
+  if (!lane.into.empty() && lane.into.size() >= lane.op.value_bytes()) {
+    lane.uses_into = true;
+    lane.op.give_value_buffer(lane.into, lane.local_key);
+    return follow(lane);
+  }
   const Status given = lane.op.take_value_buffer();
   if (!given && given.error().code == Code::kBusy) return;
   if (!given) lane.op.end_with(given.error());
@@ -382,6 +400,8 @@ void GetPipeline::on_event(const Event& event) {
   if (--lane.pending != 0) return;
   if (lane.token == kGivenUp) {
     lane.op.end_with({.code = Code::kTimeout});
+  } else if (lane.ends_with) {
+    lane.op.end_with(*std::exchange(lane.ends_with, std::nullopt));
   } else {
     lane.op.on_reads();
   }

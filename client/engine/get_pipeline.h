@@ -8,7 +8,9 @@
 // Thread safety: as the engine.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "client/engine/pipeline.h"
@@ -90,24 +92,38 @@ class GetPipeline final : public Pipeline {
   static Status perform(Engine& engine, const BlockingStep& step, const Deadline& deadline);
   void on_step(const BlockingStep& step, const Status& status);
 
-  // Calls `gives_up(token, waits_for_mark)` for each GET that was taken from the feed and not given
-  // up. If it returns true, the GET's result is not awaited any more, and its key not read again.
-  // Memory of the GET is free when its READs have landed. The engine is not used.
-  template <class GivesUp>
-  void give_up(GivesUp gives_up) {
+  // Calls `error_of(token, waits_for_mark)` for each GET that was taken from the feed and not given
+  // up. If it returns an error, the GET ends with it: its key is not read again, and the client's
+  // memory for it is free when its READs have landed. A GET whose READs may land in the caller's
+  // memory ends when they have, or by end_lost(). The engine is not used.
+  template <class ErrorOf>
+  void give_up(ErrorOf error_of) {
     for (GetLane& lane : lanes()) {
-      if (lane.at == Need::kNothing || lane.token == kGivenUp) continue;
-      if (!gives_up(lane.token, lane.at == Need::kMark)) continue;
-      lane.token = kGivenUp;
-      has_given_up_ = true;
+      if (lane.at == Need::kNothing || lane.token == kGivenUp || lane.ends_with) continue;
+      const std::optional<Error> error = error_of(lane.token, lane.at == Need::kMark);
+      if (!error) continue;
+      if (lane.uses_into && lane.at == Need::kReads) {
+        lane.ends_with = error;
+      } else {
+        leave_lane(lane, *error);
+      }
     }
     for (std::size_t i = next_left_; i < left_count_; ++i) {
       GetItem& item = taken_[left_[i]];
-      if (item.token != kGivenUp && gives_up(item.token, false)) item.token = kGivenUp;
+      if (item.token == kGivenUp) continue;
+      const std::optional<Error> error = error_of(item.token, false);
+      if (error) feed_->done(std::exchange(item.token, kGivenUp), std::unexpected(*error));
     }
   }
+  // The connection was lost. Ends the GETs that have waited for their READs alone. REQUIRES a
+  // closed link: nothing lands any more (LINK-1).
+  void end_lost();
   // Whether READs or a request of a GET that was given up are under way.
   bool awaits_given_up() const;
+  // Whether a GET has not ended only because of READs into the caller's memory.
+  bool awaits_landing() const {
+    return std::ranges::any_of(lanes(), [](const GetLane& l) { return l.ends_with.has_value(); });
+  }
 
  private:
   using Need = GetOp::Need;
@@ -139,6 +155,11 @@ class GetPipeline final : public Pipeline {
   void on_map(const BlockingStep& step, const Status& refreshed);
   void on_replicated(const BlockingStep& step, const Status& replicated);
   void on_look(const Status& looked);
+  // Ends a GET, whose lane stays taken until nothing of it is under way.
+  void leave_lane(GetLane& lane, const Error& error) {
+    feed_->done(std::exchange(lane.token, kGivenUp), std::unexpected(error));
+    has_given_up_ = true;
+  }
   void drop_given_up();
   void give_value_buffer(GetLane& lane);
   void check_marks(bool seen);

@@ -23,6 +23,9 @@ struct GetItem {
   std::string_view key;
   std::uint64_t token = 0;  // chosen by the caller
   Durability at_least = Durability::kMemory;
+  // Registered memory of the caller that a long value is READ into; empty: the client's own.
+  MutableBytes into{};
+  std::uint32_t local_key = 0;
 };
 
 // The counter that a GET has found. kWrongType.

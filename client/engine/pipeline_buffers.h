@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "client/engine/get_op.h"
@@ -27,6 +28,10 @@ struct GetLane {
   GetOp::Need at = GetOp::Need::kNothing;  // the need that GetPipeline acts on; kNothing: free
   std::uint32_t pending = 0;               // READs posted and not landed
   std::uint64_t token = 0;                 // GetItem::token, or kGivenUp
+  MutableBytes into{};                     // GetItem::into
+  std::uint32_t local_key = 0;             // its key
+  bool uses_into = false;                  // READs under way may land there
+  std::optional<Error> ends_with{};        // when they have landed: the GET's time is up
 };
 
 struct GetBuffers {

@@ -123,6 +123,10 @@ class AsyncCore {
                  });
   }
 
+  RegisteredBuffer allocate(std::size_t bytes) {
+    return value_or_raise(open().allocate_buffer(bytes));
+  }
+
   // Raises what a callback has thrown.
   std::size_t poll() {
     const std::size_t ended = open().poll();
@@ -201,6 +205,7 @@ void define_async_client(py::module_& module) {
       .def("get", &AsyncCore::get, arg("key"), arg("done"), kw, arg("timeout") = none)
       .def("get_into", &AsyncCore::get_into, arg("key"), arg("buffer"), arg("done"), kw,
            arg("timeout") = none)
+      .def("allocate", &AsyncCore::allocate, arg("bytes"))
       .def("put", &AsyncCore::put, arg("key"), arg("value"), arg("done"), kw, arg("ttl") = none,
            arg("if_absent") = false, arg("if_version") = none, arg("durability") = none,
            arg("timeout") = none)

@@ -2,7 +2,6 @@
 
 #include <pybind11/stl.h>
 
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -50,6 +49,10 @@ class PyClient {
     });
     if (!got && got.error().code == Code::kNotFound) return std::nullopt;
     return value_or_raise(std::move(got)).bytes;
+  }
+  RegisteredBuffer allocate(std::size_t bytes) {
+    return value_or_raise(
+        call([&](SharedClient& client) { return client.allocate_buffer(bytes); }));
   }
   std::uint64_t put(py::handle key, py::handle value, const Seconds& ttl, bool if_absent,
                     const std::optional<std::uint64_t>& if_version, const Level& durability,
@@ -115,30 +118,24 @@ class PyClient {
                                                          const py::iterable& buffers,
                                                          const Seconds& timeout) {
     const std::vector<Held> held = hold_all(keys);
-    const std::vector<Held> rooms = hold_all(buffers, Held::For::kWriting);
-    if (held.size() != rooms.size()) throw py::value_error("there must be as many buffers as keys");
+    const std::vector<Held> held_rooms = hold_all(buffers, Held::For::kWriting);
+    if (held.size() != held_rooms.size())
+      throw py::value_error("there must be as many buffers as keys");
     const std::vector<std::string_view> names = texts_of(held);
-    std::vector<std::optional<std::size_t>> sizes(names.size());
-    std::vector<std::optional<Error>> errors(names.size());
-    const auto take = [&](std::size_t i, const Result<ValueView>& got) {
-      if (!got) {
-        if (got.error().code != Code::kNotFound) errors[i] = got.error();
-        return;
-      }
-      const std::span<std::byte> room = rooms[i].room();
-      if (got->value.size() > room.size()) {
-        errors[i] = {.code = Code::kTooLarge, .text = "a value is longer than its buffer"};
-        return;
-      }
-      if (!got->value.empty()) std::memcpy(room.data(), got->value.data(), got->value.size());
-      sizes[i] = got->value.size();
-    };
-    call([&](SharedClient& client) {
-      client.multi_get_into(names, take, GetOptions{.timeout = timeout_of(timeout)});
-      return 0;
+    std::vector<std::span<std::byte>> rooms;
+    rooms.reserve(held_rooms.size());
+    for (const Held& each : held_rooms)
+      rooms.push_back(each.room());
+    const auto all = call([&](SharedClient& client) {
+      return client.multi_get_buffers(names, rooms, GetOptions{.timeout = timeout_of(timeout)});
     });
-    for (const auto& error : errors) {
-      if (error) raise(*error);
+    std::vector<std::optional<std::size_t>> sizes(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i]) {
+        sizes[i] = all[i]->bytes;
+      } else if (all[i].error().code != Code::kNotFound) {
+        raise(all[i].error());
+      }
     }
     return sizes;
   }
@@ -274,12 +271,21 @@ void define_client(py::module_& module) {
   using py::arg;
   const auto kw = py::kw_only();
   const py::object none = py::none();
+  // Operations hold it by its buffer protocol: it lives as long as READs may land in it.
+  py::class_<RegisteredBuffer>(module, "RegisteredMemory", py::buffer_protocol())
+      .def_buffer([](RegisteredBuffer& memory) {
+        const std::span<std::byte> bytes = memory.bytes();
+        return py::buffer_info(reinterpret_cast<std::uint8_t*>(bytes.data()),
+                               static_cast<py::ssize_t>(bytes.size()));
+      })
+      .def("__len__", [](const RegisteredBuffer& memory) { return memory.bytes().size(); });
   py::class_<PyClient>(module, "Client")
       .def(py::init<const py::kwargs&>())
       .def("close", &PyClient::close)
       .def("get", &PyClient::get, arg("key"), arg("default") = none, kw, arg("timeout") = none)
       .def("get_with_version", &PyClient::get_with_version, arg("key"), kw, arg("timeout") = none)
       .def("get_into", &PyClient::get_into, arg("key"), arg("buffer"), kw, arg("timeout") = none)
+      .def("allocate", &PyClient::allocate, arg("bytes"))
       .def("put", &PyClient::put, arg("key"), arg("value"), kw, arg("ttl") = none,
            arg("if_absent") = false, arg("if_version") = none, arg("durability") = none,
            arg("timeout") = none)

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/bytes.h"
 #include "rkv/async_client.h"
 #include "rkv/shared_client.h"
 #include "tests/system/whole_value.h"
@@ -281,6 +282,42 @@ TEST(Shared, StatisticsAreOfNowAlthoughAnotherThreadDrives) {
     std::this_thread::sleep_for(1ms);
   server.process().signal(SIGCONT);
   driver.join();
+}
+
+TEST(Shared, LongValuesLandInRegisteredMemory) {
+  Server server({"--memory", "256MiB"});
+  SharedClient client = shared_client(server);
+  constexpr std::size_t kCount = 24;
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    keys.push_back("block" + std::to_string(i));
+    values.push_back(whole_value(i, (std::size_t{1} << 10) << (i % 12)));
+    ASSERT_TRUE(client.put(keys[i], values[i]));
+  }
+  auto memory = client.allocate_buffer(kCount << 21);
+  ASSERT_TRUE(memory) << to_string(memory.error());
+  EXPECT_EQ(client.allocate_buffer(0).error().code, Code::kInvalidArgument);
+  const std::vector<std::string_view> names(keys.begin(), keys.end());
+  std::vector<std::span<std::byte>> rooms;
+  for (std::size_t i = 0; i < kCount; ++i)
+    rooms.push_back(memory->bytes().subspan(i << 21, std::size_t{1} << 21));
+  on_threads(4, [&](int thread) {
+    for (auto i = static_cast<std::size_t>(thread); i < kCount; i += 4) {
+      const auto size = client.get_into(keys[i], rooms[i]);
+      ASSERT_TRUE(size) << to_string(size.error());
+      EXPECT_EQ(as_text(rooms[i].first(size->bytes)), values[i]);
+    }
+  });
+  std::ranges::fill(memory->bytes(), std::byte{0});
+  const auto sizes = client.multi_get_buffers(names, rooms);
+  ASSERT_EQ(sizes.size(), kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    ASSERT_TRUE(sizes[i]) << to_string(sizes[i].error());
+    EXPECT_EQ(as_text(rooms[i].first(sizes[i]->bytes)), values[i]);
+  }
+  rooms.pop_back();
+  EXPECT_EQ(client.multi_get_buffers(names, rooms).front().error().code, Code::kInvalidArgument);
 }
 
 TEST(Shared, WrongOptionsAreRefused) {

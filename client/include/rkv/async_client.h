@@ -57,6 +57,7 @@
 #include "rkv/export.h"
 #include "rkv/operations.h"
 #include "rkv/options.h"
+#include "rkv/registered_buffer.h"
 #include "rkv/result.h"
 #include "rkv/values.h"
 
@@ -259,7 +260,10 @@ class RKV_EXPORT AsyncClient {
     return {core(), {.kind = Kind::kGet, .key = key, .get = options}, to_value};
   }
   // Copies the value to `out`, which must stay valid until the operation has ended. kTooLarge: it
-  // does not fit; nothing is copied.
+  // does not fit; nothing is copied. A value longer than 128 KiB is READ straight into `out` if
+  // that lies in a buffer of allocate_buffer(). Such an operation may end up to 2 s after its
+  // deadline or cancellation, as its READs must have landed. After an error the content of `out` is
+  // undefined.
   Call<ValueSize> get_into(std::string_view key, std::span<std::byte> out,
                            const GetOptions& options = {}) {
     return {core(), {.kind = Kind::kGet, .key = key, .get = options, .into = out}, to_size};
@@ -301,6 +305,11 @@ class RKV_EXPORT AsyncClient {
              .put = as_put(options)},
             to_swap};
   }
+
+  // ---- registered memory
+
+  // As Client::allocate_buffer(), for get_into().
+  Result<RegisteredBuffer> allocate_buffer(std::size_t bytes);
 
   // ---- the event loop
 

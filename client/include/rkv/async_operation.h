@@ -50,6 +50,7 @@ class OperationList;
 class QueuedGets;
 class QueuedWrites;
 class Submissions;
+class UserBuffer;
 class Waiters;
 struct CallbackNode;
 
@@ -113,6 +114,7 @@ struct AsyncOperation {
   std::int64_t deadline_ = 0;
   std::array<std::byte, 16> numbers_{};  // as the request carries them
   std::atomic<bool> cancelled_ = false;
+  client::UserBuffer* memory_ = nullptr;  // registered, that request.into lies in
 };
 
 // What operations need of their client. Any thread.

@@ -185,6 +185,16 @@ RKV_C_EXPORT rkv_status rkv_get(rkv_client* client, const void* key, size_t key_
 RKV_C_EXPORT rkv_status rkv_get_into(rkv_client* client, const void* key, size_t key_size,
                                      void* buffer, size_t capacity, const rkv_get_options* options,
                                      size_t* size, uint64_t* version, rkv_error* error);
+/* Registered memory, zeroed and page-aligned: rkv_get_into() of a value longer than 128 KiB READs
+ * straight into it, at any place. Such a call may end up to 2 s after its deadline, and after an
+ * error the memory's content is undefined. The memory may outlive the client. */
+typedef struct rkv_buffer rkv_buffer;
+RKV_C_EXPORT rkv_status rkv_buffer_new(rkv_client* client, size_t bytes, rkv_buffer** buffer,
+                                       rkv_error* error);
+RKV_C_EXPORT void* rkv_buffer_data(rkv_buffer* buffer);        /* NULL of NULL */
+RKV_C_EXPORT size_t rkv_buffer_size(const rkv_buffer* buffer); /* 0 of NULL */
+/* Waits for READs that may land in it. REQUIRES that no thread uses it. NULL is allowed. */
+RKV_C_EXPORT void rkv_buffer_free(rkv_buffer* buffer);
 RKV_C_EXPORT rkv_status rkv_put(rkv_client* client, const void* key, size_t key_size,
                                 const void* value, size_t value_size,
                                 const rkv_write_options* options, uint64_t* version,

@@ -32,6 +32,7 @@
 #include "rkv/limits.h"
 #include "rkv/operations.h"
 #include "rkv/options.h"
+#include "rkv/registered_buffer.h"
 #include "rkv/result.h"
 #include "rkv/scan.h"
 #include "rkv/values.h"
@@ -47,28 +48,6 @@ namespace client {
 struct Engine;
 class SharedEngines;
 }  // namespace client
-
-// Memory that values are READ into and put from without a copy. Created by
-// Client::allocate_buffer(), page-aligned and zeroed. A buffer may outlive its client, and serves
-// every client of the same transport object. A client made by connect(options) has its own
-// transport object: its buffers serve that client only.
-//
-// No thread may write the buffer while an operation uses it. Moving the object does not move its
-// bytes.
-class RKV_EXPORT RegisteredBuffer {
- public:
-  RegisteredBuffer(RegisteredBuffer&&) noexcept;
-  RegisteredBuffer& operator=(RegisteredBuffer&&) noexcept;
-  ~RegisteredBuffer();
-  std::span<std::byte> bytes() const;
-
- private:
-  friend class Client;
-  RegisteredBuffer(std::shared_ptr<rdma::Transport> transport,
-                   std::unique_ptr<rdma::Region> region);
-  std::shared_ptr<rdma::Transport> transport_;
-  std::unique_ptr<rdma::Region> region_;
-};
 
 class RKV_EXPORT Client : public Operations<Client> {
  public:

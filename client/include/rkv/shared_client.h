@@ -23,7 +23,7 @@
 //    It must not use the client, block, or wait for a thread that uses the client: nobody else
 //    drives meanwhile, and deadlines are not kept.
 //  - The thread that drives copies the values. If it runs out of memory, the program ends.
-//  - There are no registered buffers, ping_one_sided(), last_refusal(), nor what an administrator
+//  - There are no put_from(), ping_one_sided(), last_refusal(), nor what an administrator
 //    does: revoke_user(), move_primary(), remove_replica().
 //
 // Threads: any, apart from connect(), moves and the destructor. Fork: as Client.
@@ -36,11 +36,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rkv/client_stats.h"
 #include "rkv/export.h"
 #include "rkv/operations.h"
 #include "rkv/options.h"
+#include "rkv/registered_buffer.h"
 #include "rkv/result.h"
 #include "rkv/scan.h"
 #include "rkv/values.h"
@@ -70,6 +72,16 @@ class RKV_EXPORT SharedClient : public Operations<SharedClient> {
   ~SharedClient();  // REQUIRES that no thread is in a call
 
   static std::size_t needed_bytes();  // of the calling thread's last get_into()
+
+  // As Client::allocate_buffer(). A value longer than 128 KiB is READ straight into the memory of
+  // get_into() if that lies in such a buffer. The call may then end up to 2 s after its deadline,
+  // as its READs must have landed. After an error the content of the memory is undefined.
+  Result<RegisteredBuffer> allocate_buffer(std::size_t bytes);
+  // As multi_get_into(), but each value goes to the buffer of its key's place, as by get_into().
+  // kInvalidArgument, of each key: there are not as many buffers as keys.
+  std::vector<Result<ValueSize>> multi_get_buffers(std::span<const std::string_view> keys,
+                                                   std::span<const std::span<std::byte>> buffers,
+                                                   const GetOptions& options = {});
 
   // ---- as those of a Client
   Result<ScanPage> scan(const ScanOptions& options = {});

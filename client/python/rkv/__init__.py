@@ -19,12 +19,12 @@ they wait. An AsyncClient belongs to the event loop it was made in. Neither may 
 
 from rkv._rkv import (Busy, Cancelled, Conflict, Corrupt, Disconnected, Error, Internal, InvalidArgument,
                       IoError, NoDevice, NotFound, NotPrimary, OutOfMemory, OutOfRange, PermissionDenied,
-                      Rejected, Stale, Timeout, TooLarge, Unauthenticated, Unreachable, Unsupported,
+                      RegisteredMemory, Rejected, Stale, Timeout, TooLarge, Unauthenticated, Unreachable, Unsupported,
                       ValueChanged, VersionMismatch, WrongType)
 from rkv._async import AsyncClient
 from rkv._client import Client
 
 __all__ = ["AsyncClient", "Busy", "Cancelled", "Client", "Conflict", "Corrupt", "Disconnected", "Error",
            "Internal", "InvalidArgument", "IoError", "NoDevice", "NotFound", "NotPrimary", "OutOfMemory",
-           "OutOfRange", "PermissionDenied", "Rejected", "Stale", "Timeout", "TooLarge", "Unauthenticated",
+           "OutOfRange", "PermissionDenied", "RegisteredMemory", "Rejected", "Stale", "Timeout", "TooLarge", "Unauthenticated",
            "Unreachable", "Unsupported", "ValueChanged", "VersionMismatch", "WrongType"]

@@ -55,6 +55,12 @@ class AsyncClient:
         """Copies the value to the buffer. Its length; None: there is no such key."""
         return self._begin(lambda core, done: core.get_into(key, buffer, done, timeout=timeout))
 
+    def allocate(self, size):
+        """Registered memory, as rkv.Client.allocate(), for get_into()."""
+        if self._core is None:
+            raise ValueError("the client is closed")
+        return self._core.allocate(size)
+
     def put(self, key, value, **options):
         """The version of the write. Options as those of rkv.Client.put()."""
         return self._begin(lambda core, done: core.put(key, value, done, **options))

@@ -40,6 +40,13 @@ class Client:
         """Copies the value to the buffer. Its length; None: there is no such key. rkv.TooLarge."""
         return self._core.get_into(key, buffer, timeout=timeout)
 
+    def allocate(self, size):
+        """Registered memory of so many bytes, zeroed: an rkv.RegisteredMemory, which numpy.frombuffer() and
+        memoryview() take. get_into() and multi_get_into() READ values longer than 128 KiB straight into
+        it, at any place. Such a call may end up to 2 s after its time-out. The memory may outlive the
+        client."""
+        return self._core.allocate(size)
+
     def put(self, key, value, **options):
         """The version of the write. ttl: seconds; if_absent, if_version: else rkv.Conflict; durability:
         "memory", "wal" or "sync"; timeout."""

@@ -122,6 +122,108 @@ TEST_F(AsyncClientTest, AGetThatIsOverdueIsForgottenAndItsMemoryUsedAgainWhenIts
   }
 }
 
+// Three READs, one after the other: the group, the record's head, the value.
+TEST_F(AsyncClientTest, ALongValueIsReadStraightIntoRegisteredMemory) {
+  const std::string value(200'000, 'v');
+  store("key", value);
+  auto memory = async().allocate_buffer(1 << 20);
+  ASSERT_TRUE(memory);
+  const std::size_t registered = server_.registered_bytes;
+  const auto room = memory->bytes().subspan(4096, 300'000);
+  auto pending = async().get_into("key", room).start();
+  run();
+  const auto size = pending.wait();
+  ASSERT_TRUE(size) << to_string(size.error());
+  EXPECT_EQ(size->bytes, value.size());
+  EXPECT_EQ(as_text(room.first(value.size())), value);
+  EXPECT_EQ(server_.registered_bytes, registered) << "it took memory of the client";
+
+  // Into memory that is too short, or of the program's own, it comes by the client's.
+  auto refused = async().get_into("key", room.first(199'999)).start();
+  std::vector<std::byte> own(300'000);
+  auto copied = async().get_into("key", own).start();
+  run();
+  EXPECT_EQ(refused.wait().error().code, Code::kTooLarge);
+  EXPECT_EQ(copied.wait()->bytes, value.size());
+  EXPECT_EQ(as_text(Bytes(own).first(value.size())), value);
+  EXPECT_GT(server_.registered_bytes, registered);
+}
+
+// READs may land in the memory until they have ended: so the operation ends after them. A cached
+// place takes two, of the record's head and of the value.
+TEST_F(AsyncClientTest, AGetIntoRegisteredMemoryEndsWhenItsReadsHaveLanded) {
+  store("key", std::string(200'000, 'v'));
+  auto memory = async().allocate_buffer(1 << 20);
+  ASSERT_TRUE(memory);
+  async().get("key").then([](const Result<ValueView>& got) { EXPECT_TRUE(got); });
+  run();
+  server_.read_latency = 50 * kNanosPerMs;
+  for (const bool cancelled : {false, true}) {
+    std::stop_source stop;
+    auto pending =
+        async().get_into("key", memory->bytes(), {.timeout = 70ms}).until(stop.get_token()).start();
+    for (int ms = 0; ms < 60; ++ms) {  // the value's READ is under way
+      async().poll();
+      server_.clock.advance(kNanosPerMs);
+    }
+    if (cancelled) stop.request_stop();
+    for (int ms = 60; ms < 90; ++ms) {
+      async().poll();
+      EXPECT_EQ(async().in_flight(), 1U) << "after " << ms << " ms";
+      server_.clock.advance(kNanosPerMs);
+    }
+    server_.clock.advance(20 * kNanosPerMs);
+    async().poll();
+    EXPECT_EQ(async().in_flight(), 0U);
+    const auto got = pending.wait();
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, cancelled ? Code::kCancelled : Code::kTimeout);
+    server_.clock.advance(kNanosPerSecond);
+    async().poll();
+  }
+  EXPECT_EQ(server_.connects, 1);
+}
+
+// Or when the connection is closed, which happens when it has been silent for 2 s.
+TEST_F(AsyncClientTest, AGetIntoRegisteredMemoryEndsAlthoughItsReadsNeverLand) {
+  store("key", std::string(200'000, 'v'));
+  async().get("key").then([](const Result<ValueView>& got) { EXPECT_TRUE(got); });
+  run();
+  {
+    auto memory = async().allocate_buffer(1 << 20);
+    ASSERT_TRUE(memory);
+    for (const bool cancelled : {false, true}) {
+      std::stop_source stop;
+      server_.read_latency = 50 * kNanosPerMs;
+      auto pending = async()
+                         .get_into("key", memory->bytes(), {.timeout = 70ms})
+                         .until(stop.get_token())
+                         .start();
+      for (int ms = 0; ms < 60; ++ms) {
+        if (ms == 40) server_.reads_hang = true;
+        async().poll();
+        server_.clock.advance(kNanosPerMs);
+      }
+      if (cancelled) stop.request_stop();
+      Nanos waited = 0;
+      for (; async().in_flight() != 0 && waited < 10 * kNanosPerSecond;
+           waited += 10 * kNanosPerMs) {
+        async().poll();
+        server_.clock.advance(10 * kNanosPerMs);
+      }
+      EXPECT_GE(waited, 2 * kNanosPerSecond - 100 * kNanosPerMs);
+      EXPECT_LE(waited, 3 * kNanosPerSecond);
+      EXPECT_EQ(pending.wait().error().code, cancelled ? Code::kCancelled : Code::kTimeout);
+      server_.reads_hang = false;
+      server_.read_latency = 0;
+      server_.clock.advance(options_.first_backoff.count() * kNanosPerMs);
+      async().get("key").then([](const Result<ValueView>& got) { EXPECT_TRUE(got); });
+      run();  // over the next connection
+    }
+  }  // nobody holds the memory
+  EXPECT_EQ(server_.connects, 3);
+}
+
 // A peer over which nothing comes any more is left, so that other operations find a server.
 TEST_F(AsyncClientTest, AConnectionThatStaysSilentIsLeft) {
   store("key", "value");
