@@ -42,8 +42,12 @@ rkv_options options_of(const py::kwargs& given) {
     } else {
       text = py::cast<std::string>(py::str(value));
     }
-    const std::string problem = c::set_option(options, name, text);
-    if (!problem.empty()) throw py::value_error(problem);
+    // Exported: the extension of the Debian package is linked with librkv.
+    rkv_error error;
+    if (text.find('\0') != std::string::npos)
+      throw py::value_error("the value of an option has no zero byte");
+    if (rkv_options_set(&options, name.c_str(), text.c_str(), &error) != RKV_OK)
+      throw py::value_error(error.text);
   }
   return options;
 }

@@ -133,6 +133,8 @@ def test_threads_share_a_client(server):
 def test_wrong_arguments_say_what_is_wrong(server, client):
     with pytest.raises(ValueError, match="no option 'sever'"):
         rkv.Client(sever="x")
+    with pytest.raises(ValueError, match="no zero byte"):
+        rkv.Client(secret="one\0two")
     with pytest.raises(ValueError, match="a number of seconds above 0"):
         client.get("key", timeout=-1)
     with pytest.raises(ValueError, match="'memory', 'wal' or 'sync'"):
