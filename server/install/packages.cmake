@@ -1,5 +1,5 @@
 # Debian packages (CPack): rkv-server, rkv-tools; librkv0.1, librkv-dev; librkv-rdma-extras0.1,
-# librkv-rdma-extras-dev. `./run package` makes them.
+# librkv-rdma-extras-dev; python3-rkv, if the Python package is built. `./run package` makes them.
 set(RKV_MAINTAINER "The rkv authors <rkv@localhost>" CACHE STRING "Maintainer named by the Debian packages")
 
 set(CPACK_GENERATOR DEB)
@@ -62,5 +62,20 @@ set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
 set(CPACK_DEBIAN_EXTRAS_DEV_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_EXTRAS_DEV_PACKAGE_DEPENDS
   "librkv-rdma-extras${soversion} (= ${PROJECT_VERSION}), librkv-dev (= ${PROJECT_VERSION})")
+
+if(TARGET rkv_python_shared)
+  list(APPEND CPACK_COMPONENTS_ALL python)
+  rkv_package(python python3-rkv python "key-value store with one-sided RDMA reads: client for Python 3")
+  # As dh_python3 would say it: the extension is for this minor version of Python alone.
+  find_package(Python 3.9 COMPONENTS Interpreter)
+  math(EXPR next "${Python_VERSION_MINOR} + 1")
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "librkv${soversion} (= ${PROJECT_VERSION}), \
+python3 (>= ${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}~), python3 (<< ${Python_VERSION_MAJOR}.${next})")
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS python3-numpy)
+  foreach(script postinst prerm)
+    configure_file(debian/python3-rkv.${script} python3-rkv/${script} COPYONLY)
+    list(APPEND CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/python3-rkv/${script})
+  endforeach()
+endif()
 
 include(CPack)

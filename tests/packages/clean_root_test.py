@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The packages that `./run package` makes, installed by apt in a Debian that has nothing else:
-kvserver and kvclient start there and speak over shared memory, a program builds against the
-library, and removal leaves nothing but data.
+kvserver and kvclient start there and speak over shared memory, so does Python by the wheel and by its
+package, a program builds against the library, and removal leaves nothing but data.
 
     tests/packages/clean_root_test.py [unittest's arguments]
 
@@ -32,14 +32,26 @@ kvserver --transport shm --memory 32MiB --data-dir /var/lib/rkv 2>/tmp/log &
 server=$!
 trap 'cat /tmp/log >&2' EXIT
 until grep -q "kvserver ready" /tmp/log; do kill -0 $server; sleep 0.01; done
+COMMANDS
+kill $server
+wait $server
+trap - EXIT
+"""
+
+PROGRAMS = r"""
 kvclient --transport shm put greeting hello
 kvclient --transport shm get greeting
 export KVCLIENT_TRANSPORT=shm
 kvbench -load -P /usr/share/rkv/workloads/workloada -p recordcount=1000 >&2
 kvbench -t -P /usr/share/rkv/workloads/workloada -p recordcount=1000 -p operationcount=1000 >&2
-kill $server
-wait $server
-trap - EXIT
+"""
+
+PYTHON = r"""
+INTERPRETER -c '
+import rkv
+with rkv.Client(transport="shm") as client:
+    print(client.get("greeting").decode(), end="")
+'
 """
 
 BUILD = r"""
@@ -96,11 +108,24 @@ class CleanRoot(unittest.TestCase):
         files = " ".join(f"/tmp/{name}.deb" for name in names)
         self.inside(f"apt-get -q -y install --no-install-recommends {files}")
 
+    def use(self, commands):
+        self.assertEqual(self.inside(USE.replace("COMMANDS", commands)), "hello")
+
+    def use_wheel(self):
+        wheel, = glob.glob(os.path.join(SOURCE, "build", "package", "*.whl"))
+        run(*AS_ROOT, "cp", wheel, self.root + "/tmp")
+        self.inside("apt-get -q -y install --no-install-recommends python3-venv"
+                    " libfmt9 libibverbs1 librdmacm1 libssl3")
+        self.inside(f"python3 -m venv /tmp/venv && /tmp/venv/bin/pip install --no-index /tmp/{os.path.basename(wheel)}")
+        self.use(PYTHON.replace("INTERPRETER", "/tmp/venv/bin/python3"))
+
     def test_installed_used_and_removed(self):
         self.install("rkv-server", "rkv-tools")
-        self.assertEqual(self.inside(USE), "hello")
-        self.assertEqual(self.inside(USE), "hello")  # on the data of the first
-        self.install("librkv0.1", "librkv-dev", "librkv-rdma-extras0.1", "librkv-rdma-extras-dev")
+        self.use(PROGRAMS)
+        self.use(PROGRAMS)  # on the data of the first
+        self.use_wheel()
+        self.install("librkv0.1", "librkv-dev", "librkv-rdma-extras0.1", "librkv-rdma-extras-dev", "python3-rkv")
+        self.use(PYTHON.replace("INTERPRETER", "python3"))
         self.inside("apt-get -q -y install --no-install-recommends g++ pkg-config")
         for name, module, loaded in (
                 ("store", "rkv", ["librkv.so.0.1"]),
@@ -110,7 +135,7 @@ class CleanRoot(unittest.TestCase):
                 printed = self.inside(BUILD.replace("MODULE", module), program.read())
             self.assertEqual(sorted(printed.split()), loaded)
         self.inside("apt-get -q -y purge rkv-server rkv-tools librkv0.1 librkv-dev"
-                    " librkv-rdma-extras0.1 librkv-rdma-extras-dev")
+                    " librkv-rdma-extras0.1 librkv-rdma-extras-dev python3-rkv")
         left = self.inside("find /usr /etc /var/lib/rkv -name '*rkv*' -o -name 'kv[sc][el]*' -o -name 'kvb*'")
         self.assertEqual(left, "/var/lib/rkv\n", "the data, and nothing else")
 
