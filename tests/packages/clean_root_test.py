@@ -134,9 +134,12 @@ class CleanRoot(unittest.TestCase):
                       encoding="utf-8") as program:
                 printed = self.inside(BUILD.replace("MODULE", module), program.read())
             self.assertEqual(sorted(printed.split()), loaded)
+        # As `systemctl enable` does.
+        self.inside("cd /etc/systemd/system && mkdir -p multi-user.target.wants &&"
+                    " ln -s /usr/lib/systemd/system/kvserver.service multi-user.target.wants")
         self.inside("apt-get -q -y purge rkv-server rkv-tools librkv0.1 librkv-dev"
                     " librkv-rdma-extras0.1 librkv-rdma-extras-dev python3-rkv")
-        left = self.inside("find /usr /etc /var/lib/rkv -name '*rkv*' -o -name 'kv[sc][el]*' -o -name 'kvb*'")
+        left = self.inside("find /usr /etc /var/lib/rkv /var/lib/systemd -name '*rkv*' -o -name 'kv[sc][el]*' -o -name 'kvb*'")
         self.assertEqual(left, "/var/lib/rkv\n", "the data, and nothing else")
 
 
