@@ -1,11 +1,13 @@
 # Debian packages (CPack): rkv-server, rkv-tools; librkv0.1, librkv-dev; librkv-rdma-extras0.1,
 # librkv-rdma-extras-dev; python3-rkv, if the Python package is built. `./run package` makes them.
-set(RKV_MAINTAINER "The rkv authors <rkv@localhost>" CACHE STRING "Maintainer named by the Debian packages")
 
+# The maintainer. The project has no address for mail, and nothing in the domain .invalid has.
+if(NOT CPACK_PACKAGE_CONTACT)
+  set(CPACK_PACKAGE_CONTACT "The rkv authors <rkv@rkv.invalid>")
+endif()
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME rkv)
 set(CPACK_PACKAGE_VENDOR "The rkv authors")
-set(CPACK_PACKAGE_CONTACT "${RKV_MAINTAINER}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_SOURCE_DIR}/as_debian_has_it.cmake)
@@ -49,8 +51,11 @@ endforeach()
 set(CPACK_DEBIAN_SERVER_PACKAGE_CONTROL_EXTRA
   ${CMAKE_CURRENT_SOURCE_DIR}/debian/postinst ${CMAKE_CURRENT_SOURCE_DIR}/debian/prerm ${CMAKE_CURRENT_SOURCE_DIR}/debian/postrm)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
-foreach(component LIBRARY EXTRAS)
-  set(CPACK_DEBIAN_${component}_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/debian/triggers)
+foreach(component library extras)
+  string(TOUPPER ${component} upper)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_SOURCE_DIR}/debian/triggers)
+  install(FILES debian/lintian-overrides DESTINATION ${CMAKE_INSTALL_DATADIR}/lintian/overrides
+    RENAME ${CPACK_DEBIAN_${upper}_PACKAGE_NAME} COMPONENT ${component})
 endforeach()
 # dpkg-shlibdeps knows no package of librkv while it is made here.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/client/install)

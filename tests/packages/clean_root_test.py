@@ -119,6 +119,9 @@ class CleanRoot(unittest.TestCase):
         self.inside(f"python3 -m venv /tmp/venv && /tmp/venv/bin/pip install --no-index /tmp/{os.path.basename(wheel)}")
         self.use(PYTHON.replace("INTERPRETER", "/tmp/venv/bin/python3"))
 
+    def test_lintian_has_nothing_to_say(self):
+        self.assertEqual(run("lintian", "--allow-root", *glob.glob(os.path.join(SOURCE, "build", "package", "*.deb"))), "")
+
     def test_installed_used_and_removed(self):
         self.install("rkv-server", "rkv-tools")
         self.use(PROGRAMS)
