@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`./run bench blocks`: the Python client as a cache of KV blocks for LLM inference, beside Redis doing
 the same by redis-py with hiredis. Batches of blocks of one size are put from a numpy array and read
-into another one; MiB/s, one thread, all in memory. Both read by one process on this host: rkv over
+into another one, and into registered memory; MiB/s, one thread, all in memory. Both read by one process on this host: rkv over
 --transport and over TCP, Redis over loopback TCP."""
 
 import json
@@ -48,6 +48,11 @@ def measure(options, figures):
             for kind in ("get", "put"):
                 for store, rates in found.items():
                     figures.add(f"{kind.upper()} of blocks of {kib} KiB, {store} (MiB/s)", rates[kind])
+            for transport in (options.transport, "tcp"):
+                rates = found[transport]
+                figures.add(f"GET of blocks of {kib} KiB, {transport}, into registered memory / copied",
+                            rates["registered get"] / rates["get"])
+            for kind in ("get", "put"):
                 for transport in (options.transport, "tcp"):
                     figures.add(f"{kind.upper()} of blocks of {kib} KiB, {transport} / Redis",
                                 found[transport][kind] / found["redis"][kind])

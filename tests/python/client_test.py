@@ -63,6 +63,42 @@ def test_a_value_is_read_into_the_callers_array(client):
         client.get_into("block", room[:, ::2])  # not in one piece
 
 
+def test_a_value_is_read_into_registered_memory(server, client):
+    blocks = numpy.random.default_rng(2).integers(0, 255, (4, 1 << 20), dtype=numpy.uint8)
+    keys = [f"registered {i}" for i in range(len(blocks))]
+    client.multi_put(zip(keys, blocks))
+    memory = client.allocate(blocks.nbytes)
+    assert len(memory) == blocks.nbytes and not any(memoryview(memory)[:4096])
+    room = numpy.frombuffer(memory, dtype=numpy.uint8).reshape(blocks.shape)
+    assert client.get_into(keys[2], room[1]) == 1 << 20
+    assert (room[1] == blocks[2]).all() and not room[0].any() and not room[2].any()
+    assert client.multi_get_into(keys, room) == [1 << 20] * len(blocks)
+    assert (room == blocks).all()
+    client.put("short", "value")
+    assert client.get_into("short", room[3]) == 5 and bytes(room[3][:5]) == b"value"
+    with pytest.raises(rkv.TooLarge):
+        client.get_into(keys[0], room[0][:200_000])
+    with pytest.raises(rkv.InvalidArgument):
+        client.allocate(0)
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        client.allocate(-1)
+    other = rkv.Client(server=server.address)
+    left = numpy.frombuffer(other.allocate(4096), dtype=numpy.uint8)
+    assert client.get_into("short", left) == 5  # of another client: as any other memory
+    other.close()
+    with pytest.raises(ValueError):
+        other.allocate(4096)
+    del memory
+    assert (room == blocks)[:3].all() and not left[5:].any()  # arrays keep the memory
+
+    async def asynchronous():
+        async with rkv.AsyncClient(server=server.address) as loop_client:
+            own = numpy.frombuffer(loop_client.allocate(blocks.nbytes), dtype=numpy.uint8).reshape(blocks.shape)
+            sizes = await asyncio.gather(*(loop_client.get_into(key, each) for key, each in zip(keys, own)))
+            assert sizes == [1 << 20] * len(blocks) and (own == blocks).all()
+    asyncio.run(asynchronous())
+
+
 def test_conditions_counters_and_removal(client):
     version = client.put("key", "1")
     with pytest.raises(rkv.Conflict) as refused:

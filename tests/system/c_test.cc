@@ -121,6 +121,35 @@ TEST_F(C, ValuesAndCountersAreReadAndWritten) {
   EXPECT_EQ(rkv_incr(client_, "empty", 5, 1, nullptr, nullptr, &error_), RKV_WRONG_TYPE);
 }
 
+TEST_F(C, LongValuesLandInRegisteredMemory) {
+  const std::string value = whole_value(7, 1 << 20);
+  ASSERT_EQ(put("long", value), RKV_OK) << error_.text;
+  rkv_buffer* buffer = nullptr;
+  EXPECT_EQ(rkv_buffer_new(client_, 0, &buffer, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(rkv_buffer_new(client_, 4096, nullptr, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(rkv_buffer_new(nullptr, 4096, &buffer, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(buffer, nullptr);
+  ASSERT_EQ(rkv_buffer_new(client_, 3 << 20, &buffer, &error_), RKV_OK) << error_.text;
+  ASSERT_EQ(rkv_buffer_size(buffer), std::size_t{3} << 20);
+  auto* const place = static_cast<char*>(rkv_buffer_data(buffer)) + (1 << 20);
+  std::size_t size = 0;
+  ASSERT_EQ(rkv_get_into(client_, "long", 4, place, 2 << 20, nullptr, &size, nullptr, &error_),
+            RKV_OK)
+      << error_.text;
+  EXPECT_EQ(std::string_view(place, size), value);
+  EXPECT_EQ(rkv_get_into(client_, "long", 4, place, 200'000, nullptr, &size, nullptr, &error_),
+            RKV_TOO_LARGE);
+  EXPECT_EQ(size, value.size());
+  ASSERT_EQ(rkv_close(client_, &error_), RKV_OK);
+  rkv_buffer* late = nullptr;
+  EXPECT_EQ(rkv_buffer_new(client_, 4096, &late, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(place[0], value[0]) << "the memory is there after the client";
+  rkv_buffer_free(buffer);
+  rkv_buffer_free(nullptr);
+  EXPECT_EQ(rkv_buffer_data(nullptr), nullptr);
+  EXPECT_EQ(rkv_buffer_size(nullptr), 0U);
+}
+
 TEST_F(C, ManyKeysEachHaveTheirOwnStatus) {
   constexpr std::size_t kCount = 500;
   std::vector<std::string> names;

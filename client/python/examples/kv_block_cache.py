@@ -6,13 +6,14 @@ back instead of computing them.
     kv_block_cache.py [HOST:PORT]
 
 A block is addressed by a hash of all tokens up to its end, so that two prompts share the blocks of
-their common prefix and no others. Blocks are arrays of one size, which are sent from and read into
-the pages of the caller without a copy in Python. They expire after --ttl seconds without a write:
-the store evicts nothing else.
+their common prefix and no others. Blocks are arrays of one size, which are sent from the pages of the
+caller without a copy in Python, and READ straight into them: the pages lie in registered memory. They
+expire after --ttl seconds without a write: the store evicts nothing else.
 """
 
 import argparse
 import hashlib
+import math
 import sys
 
 import numpy
@@ -68,12 +69,23 @@ def attention(tokens, number, shape):
         shape, dtype=numpy.float32).astype(numpy.float16)
 
 
+def positive(text):
+    if (number := float(text)) <= 0:
+        raise argparse.ArgumentTypeError(f"needs a number above 0, not '{text}'")
+    return number
+
+
+def registered_pages(client, count, shape):
+    size = math.prod(shape) * numpy.dtype(numpy.float16).itemsize
+    return numpy.frombuffer(client.allocate(count * size), dtype=numpy.float16).reshape(count, *shape)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("server", nargs="?", default="127.0.0.1:7471", metavar="HOST:PORT")
-    parser.add_argument("--ttl", type=float, help="seconds after which a block expires (default: never)")
+    parser.add_argument("--ttl", type=positive, help="seconds after which a block expires (default: never)")
     options = parser.parse_args()
-    shape = (2, 4, 16, 8, 64)  # keys and values; layers; tokens; heads; numbers of each: 128 KiB
+    shape = (2, 8, 16, 8, 64)  # keys and values; layers; tokens; heads; numbers of each: 256 KiB
     try:
         client = rkv.Client(server=options.server, repeat_connect=False)
     except rkv.Error as error:
@@ -83,12 +95,12 @@ def main():
         system_prompt = list(range(96))
         for number in range(3):
             prompt = system_prompt + [1000 + number] * 32
-            pages = numpy.zeros((len(prompt) // 16, *shape), dtype=numpy.float16)
+            pages = registered_pages(client, len(prompt) // 16, shape)
             found = cache.cached_blocks(prompt, pages)
             for block in range(found, len(pages)):
                 pages[block] = attention(prompt[:(block + 1) * 16], block, shape)
             cache.store(prompt, pages, first=found)
-            again = numpy.zeros_like(pages)
+            again = registered_pages(client, len(pages), shape)
             whole = cache.cached_blocks(prompt, again) == len(pages) and (again == pages).all()
             print(f"prompt {number}: {found} of {len(pages)} blocks cached, "
                   f"all of them {'equal' if whole else 'NOT equal'} afterwards")
