@@ -11,6 +11,7 @@
 #include <csignal>
 #include <exception>
 #include <latch>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -53,16 +54,20 @@ std::string allowed_list(const cpu_set_t& allowed) {
 }  // namespace
 
 Result<std::thread> start_without_signals(std::function<void()> run) {
-  sigset_t all;
+  sigset_t most;
   sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread
+  sigfillset(&most);
+  for (const int of_a_fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
+    sigdelset(&most, of_a_fault);
+  pthread_sigmask(SIG_SETMASK, &most, &before);  // inherited by the thread
   std::thread thread;
   int problem = 0;
   try {
     thread = std::thread(std::move(run));
   } catch (const std::system_error& error) {
     problem = error.code().value();
+  } catch (const std::bad_alloc&) {
+    problem = ENOMEM;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (problem != 0) {

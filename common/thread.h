@@ -22,9 +22,9 @@ inline void name_thread(const char* name) {
   prctl(PR_SET_NAME, name);
 }
 
-// Starts a thread that takes none of the program's signals: one that the program has blocked, to
-// wait for it, would end it there. A library's threads are started so. kPermission: the system
-// starts no further thread.
+// Starts a thread that takes none of the program's signals, apart from those of faults: one that
+// the program has blocked, to wait for it, would end it there. A library's threads are started so.
+// kPermission: the system starts no further thread.
 Result<std::thread> start_without_signals(std::function<void()> run);
 
 // Parses a list like "2-5,8" and keeps its order. Each number may occur once, and this process must

@@ -63,8 +63,8 @@ Result<CounterSwap> AsyncClient::to_swap(const AsyncRequest& request,
 }
 
 Result<RegisteredBuffer> AsyncClient::allocate_buffer(std::size_t bytes) {
-  RKV_ASSIGN_OR_RETURN(auto buffer, engine_->memory().allocate(bytes, rdma::Access::kLocal));
-  return RegisteredBuffer(std::move(buffer));
+  RKV_ASSIGN_OR_RETURN(auto buffer, engine_->memory()->allocate(bytes, rdma::Access::kLocal));
+  return RegisteredBuffer(engine_->memory(), std::move(buffer));
 }
 
 // ------------------------------------------------------------------------------ the event loop

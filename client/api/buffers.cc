@@ -8,11 +8,24 @@
 
 namespace rkv {
 
-RegisteredBuffer::RegisteredBuffer(std::unique_ptr<client::UserBuffer> buffer)
-    : buffer_(std::move(buffer)) {}
+RegisteredBuffer::RegisteredBuffer(std::shared_ptr<client::UserMemory> memory,
+                                   std::shared_ptr<client::UserBuffer> buffer)
+    : memory_(std::move(memory)), buffer_(std::move(buffer)) {}
 RegisteredBuffer::RegisteredBuffer(RegisteredBuffer&&) noexcept = default;
-RegisteredBuffer& RegisteredBuffer::operator=(RegisteredBuffer&&) noexcept = default;
-RegisteredBuffer::~RegisteredBuffer() = default;
+RegisteredBuffer& RegisteredBuffer::operator=(RegisteredBuffer&& other) noexcept {
+  if (this == &other) return *this;
+  forget();
+  memory_ = std::move(other.memory_);
+  buffer_ = std::move(other.buffer_);
+  return *this;
+}
+RegisteredBuffer::~RegisteredBuffer() {
+  forget();
+}
+
+void RegisteredBuffer::forget() {
+  if (buffer_ != nullptr) memory_->forget(*buffer_);
+}
 
 std::span<std::byte> RegisteredBuffer::bytes() const {
   return buffer_->bytes();
@@ -25,7 +38,7 @@ constexpr const char* kForeign = "the buffer belongs to another client's transpo
 Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
   const auto memory = std::make_shared<client::UserMemory>(engine_->session.transport);
   RKV_ASSIGN_OR_RETURN(auto buffer, memory->allocate(bytes, rdma::Access::kRemoteRead));
-  return RegisteredBuffer(std::move(buffer));
+  return RegisteredBuffer(memory, std::move(buffer));
 }
 
 Result<ValueSize> Client::get_registered(std::string_view key, RegisteredBuffer& buffer,

@@ -204,8 +204,8 @@ std::vector<Result<ValueSize>> SharedClient::multi_get_buffers(
 }
 
 Result<RegisteredBuffer> SharedClient::allocate_buffer(std::size_t bytes) {
-  RKV_ASSIGN_OR_RETURN(auto buffer, engines_->memory().allocate(bytes, rdma::Access::kLocal));
-  return RegisteredBuffer(std::move(buffer));
+  RKV_ASSIGN_OR_RETURN(auto buffer, engines_->memory()->allocate(bytes, rdma::Access::kLocal));
+  return RegisteredBuffer(engines_->memory(), std::move(buffer));
 }
 
 std::size_t SharedClient::needed_bytes() {

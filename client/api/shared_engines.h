@@ -62,7 +62,9 @@ class SharedEngines {
   // Flushes first: the exclusive client knows nothing of the others' writes.
   Result<std::uint64_t> backup(std::string_view name, std::chrono::milliseconds timeout);
 
-  UserMemory& memory() { return connections_.front()->engine->memory(); }
+  const std::shared_ptr<UserMemory>& memory() const {
+    return connections_.front()->engine->memory();
+  }
   ClientStats stats();
   const std::string& describe() const { return description_; }
   void describe_as(std::string text) { description_ = std::move(text); }

@@ -16,26 +16,17 @@ Aside::~Aside() {
   thread_.join();
 }
 
-void Aside::run(Step step) {
-  is_idle_ = false;
-  std::optional<Error> problem;
+Status Aside::run(Step step) {
   if (!thread_.joinable()) {
-    auto started = start_without_signals([this] { serve(); });
-    if (started) {
-      thread_ = std::move(*started);
-    } else {
-      problem = started.error();
-    }
+    RKV_ASSIGN_OR_RETURN(thread_, start_without_signals([this] { serve(); }));
   }
+  is_idle_ = false;
   {
     const MutexLock lock(mutex_);
-    if (problem) {
-      result_ = std::unexpected(*problem);
-    } else {
-      step_ = std::move(step);
-    }
+    step_ = std::move(step);
   }
   changed_.notify_all();
+  return {};
 }
 
 void Aside::serve() {

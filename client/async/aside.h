@@ -27,8 +27,8 @@ class Aside {
   Aside& operator=(const Aside&) = delete;
 
   using Step = std::function<Status()>;
-  // REQUIRES that it is idle.
-  void run(Step step);
+  // REQUIRES that it is idle. Fails if the thread cannot be started: nothing runs then.
+  Status run(Step step);
   bool is_idle() const { return is_idle_; }
   // Whether take_result() would return something.
   bool has_result();

@@ -98,8 +98,8 @@ AsyncEngine::~AsyncEngine() {
 
 void AsyncEngine::submit(AsyncOperation& operation) {
   operation.deadline_ = engine_->connector.deadline(operation.request.timeout()).at();
-  operation.memory_ =
-      is_large(operation.request.into.size()) ? memory_->enter(operation.request.into) : nullptr;
+  if (is_large(operation.request.into.size()))
+    operation.memory_ = memory_->find(operation.request.into);
   in_flight_.fetch_add(1, std::memory_order_relaxed);
   submissions_.push(operation);
   if (sleeps_.load(std::memory_order_seq_cst)) wake();
@@ -173,8 +173,8 @@ Status AsyncEngine::admit(AsyncOperation& operation) {
 
 void AsyncEngine::end(AsyncOperation& operation, const Result<Outcome>& result) noexcept {
   ++ended_;
-  // Before: the buffer may be destroyed in `done`, which would wait for this.
-  if (operation.memory_ != nullptr) std::exchange(operation.memory_, nullptr)->leave();
+  // Held until `done` has copied: then the operation may be gone, and the buffer's owner.
+  const std::shared_ptr<UserBuffer> memory = std::move(operation.memory_);
   operation.done(operation, result);
   in_flight_.fetch_sub(1, std::memory_order_release);
 }
@@ -227,16 +227,27 @@ std::size_t AsyncEngine::take_events() {
   }
   if (events.empty()) return 0;
   engine_->connector.progressed();
-  if (silent_since_ != 0) silent_since_ = clock_.now();
+  if (silent_since_ != 0) silent_since_ = awaits_given_up() ? clock_.now() : 0;
   return events.size();
 }
 
 // ------------------------------------------------------------------------------ what blocks
 
 void AsyncEngine::run_aside(Doing doing, Aside::Step step) {
-  doing_ = doing;
   note_stats();
-  aside_.run(std::move(step));
+  const Status runs = aside_.run(std::move(step));
+  if (runs) {
+    doing_ = doing;
+    return;
+  }
+  // No thread can be started: nothing goes on.
+  if (lost_) {
+    engine_->session.link.close();
+    gets_.end_lost();
+  }
+  end_where([&](const AsyncOperation& operation, Stage stage) {
+    return std::optional(ended_before(runs.error(), operation, stage));
+  });
 }
 
 // Returns false if the step has not ended.
@@ -246,6 +257,9 @@ bool AsyncEngine::take_aside() {
   switch (std::exchange(doing_, Doing::kNothing)) {
     case Doing::kConnect:
       on_connect(*status);
+      break;
+    case Doing::kClose:
+      gets_.end_lost();
       break;
     case Doing::kBelieve:
       if (!*status) last_error_ = status->error();  // the link is closed
@@ -261,9 +275,13 @@ bool AsyncEngine::take_aside() {
 
 void AsyncEngine::reconnect() {
   if (!std::exchange(lost_, true)) {
-    engine_->session.link.close();
     writes_.on_lost();
-    gets_.end_lost();
+    if (gets_.uses_memory()) {  // READs may land there until the link is closed, which may block
+      return run_aside(Doing::kClose, [this] {
+        engine_->session.link.close();
+        return Status{};
+      });
+    }
   }
   if (is_at_rest()) return;
   connect_at_ = engine_->connector.next_attempt(never_);
@@ -276,6 +294,7 @@ void AsyncEngine::reconnect() {
 void AsyncEngine::on_connect(const Status& connected) {
   if (connected) {
     lost_ = false;
+    silent_since_ = 0;
     last_error_ = Connector::kWaits;
     gets_.mended();
     return;
@@ -307,8 +326,6 @@ void AsyncEngine::end_where(ErrorOf error_of) {
   gets_.give_up([&](std::uint64_t token, bool waits_for_mark) {
     return error_of(operation_of(token), waits_for_mark ? Stage::kWaitsForMark : Stage::kUnderWay);
   });
-  // What has not landed may never: the server may be gone.
-  if (silent_since_ == 0 && gets_.awaits_landing()) silent_since_ = clock_.now();
   writes_.give_up([&](std::uint64_t token, bool may_have_happened) {
     AsyncOperation& operation = operation_of(token);
     const std::optional<Error> error =
@@ -325,9 +342,19 @@ void AsyncEngine::end_overdue(Nanos now) {
       first_deadline_ = std::min(first_deadline_, operation.deadline_);
       return std::nullopt;
     }
-    if (silent_since_ == 0) silent_since_ = now;
     return overdue(operation, stage);
   });
+  if (silent_since_ == 0 && awaits_given_up()) silent_since_ = now;
+}
+
+bool AsyncEngine::awaits_given_up() const {
+  return gets_.awaits_given_up() || writes_.awaits_given_up();
+}
+
+Error AsyncEngine::ended_before(Error error, const AsyncOperation& operation, Stage stage) {
+  const bool is_write = operation.request.kind != AsyncRequest::Kind::kGet;
+  if (is_write && stage == Stage::kUnderWay) error.write = WriteOutcome::kMayHaveHappened;
+  return error;
 }
 
 Error AsyncEngine::overdue(const AsyncOperation& operation, Stage stage) const {
@@ -351,18 +378,17 @@ Error AsyncEngine::overdue(const AsyncOperation& operation, Stage stage) const {
 void AsyncEngine::end_cancelled() {
   end_where([&](const AsyncOperation& operation, Stage stage) -> std::optional<Error> {
     if (!operation.cancelled_.load(std::memory_order_relaxed)) return std::nullopt;
-    Error error = kCancelled;
-    const bool is_write = operation.request.kind != AsyncRequest::Kind::kGet;
-    if (is_write && stage == Stage::kUnderWay) error.write = WriteOutcome::kMayHaveHappened;
-    return error;
+    return ended_before(kCancelled, operation, stage);
   });
+  // READs into the program's memory are awaited: they may never land, if the server is gone.
+  if (silent_since_ == 0 && gets_.awaits_landing()) silent_since_ = clock_.now();
 }
 
 void AsyncEngine::look_for_silence(Nanos now) {
   if (!aside_.is_idle() || now - silent_since_ < kSilence) return;
   silent_since_ = 0;
   if (!engine_->session.link.alive()) return;
-  if (gets_.awaits_given_up() || writes_.awaits_given_up()) {
+  if (awaits_given_up()) {
     engine_->session.link.break_off("it has not answered for 2 s");
   }
 }

@@ -10,12 +10,11 @@
 //  ASYNC-1  Each submitted operation ends exactly once, on a driving thread.
 //  ASYNC-2  An operation that has ended is not looked at any more, nor its key, value and caller's
 //      memory. READs that are under way then land in the client's own memory, which is used again
-//      when they have landed or their connection is closed (LINK-1).
-//      A GET whose READs may land in the caller's registered memory (user_memory.h) ends after
-//      them.
-//  ASYNC-3  No operation ends later than the first poll() after its deadline, but for such a GET:
-//  it
-//      ends within 2 s more, when its READs have landed or the connection was closed.
+//      when they have landed or their connection is closed (LINK-1). A GET whose READs may land in
+//      registered memory of the caller (user_memory.h) ends after them.
+//  ASYNC-3  No operation ends later than the first poll() after its deadline. The exception is such
+//      a GET: it ends when its READs have landed, or the connection was closed. A connection over
+//      which nothing has come for 2 s is closed then, after a step that is under way.
 //  ASYNC-4  When arm() has returned true, the descriptor becomes readable when poll() has something
 //      to do: an event of the connection, a submission, a step that has ended, a time that is up.
 //  ASYNC-5  In a group an operation begins on a connection whose server is believed after the
@@ -78,7 +77,7 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   // the moment before.
   ClientStats stats();
   Engine& engine() { return *engine_; }
-  UserMemory& memory() { return *memory_; }
+  const std::shared_ptr<UserMemory>& memory() const { return memory_; }
 
  private:
   AsyncEngine(std::unique_ptr<Engine> engine, std::shared_ptr<UserMemory> memory,
@@ -103,7 +102,7 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   std::size_t drive(const Deadline& deadline, IsOver is_over);
   class Turn;  // excludes other drivers while it lives
 
-  enum class Doing : std::uint8_t { kNothing, kConnect, kBelieve, kStep };
+  enum class Doing : std::uint8_t { kNothing, kConnect, kClose, kBelieve, kStep };
   void wake();
   void awake();
   void admit();
@@ -124,6 +123,8 @@ class AsyncEngine final : public AsyncCore, private AsyncEnds {
   void end_where(ErrorOf error_of);
   void end_overdue(Nanos now);
   void end_cancelled();
+  bool awaits_given_up() const;
+  static Error ended_before(Error error, const AsyncOperation& operation, Stage stage);
   Error overdue(const AsyncOperation& operation, Stage stage) const;
   void look_for_silence(Nanos now);
   Nanos wake_at(Nanos now);

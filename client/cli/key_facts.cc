@@ -11,12 +11,14 @@ namespace rkv::cli {
 
 namespace {
 
-// By this host's clock, although the server's decides when a key expires.
+// By this host's clock, although the server's decides when a key expires. At least 1, as the key is
+// there.
 std::uint64_t ms_left(std::uint64_t expires_at_ms) {
   const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();
-  return expires_at_ms - std::min(expires_at_ms, static_cast<std::uint64_t>(now));
+  const auto end = std::max(expires_at_ms, static_cast<std::uint64_t>(now) + 1);
+  return end - static_cast<std::uint64_t>(now);
 }
 
 }  // namespace

@@ -411,7 +411,7 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kAdmin, "admin", "COMMAND [NAME]",
        "revoke USER, groups, move-primary REPLICA or remove-replica REPLICA", 1, 2},
       {Verb::kPing, "ping", "", "measure round trips of a request", 0, 0},
-      {Verb::kBench, "bench", "", "measure PUTs and GETs, some seconds each", 0, 0},
+      {Verb::kBench, "bench", "", "measure PUTs and GETs, on keys of its own", 0, 0},
       {Verb::kDoctor, "doctor", "", "check RDMA and servers, and suggest fixes", 0, 0},
   };
   return list;

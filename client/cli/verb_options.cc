@@ -30,6 +30,20 @@ void add_range(cxxopts::Options& options) {
   add("keys-only", "print keys without values");
 }
 
+void add_watch(cxxopts::Options& options) {
+  auto add = options.add_options();
+  add("watch", "print a line each TIME (1s), with what each server does in a second",
+      cxxopts::value<std::string>()->implicit_value("1s"), "TIME");
+  add("c,count", "end --watch after N times", cxxopts::value<std::string>(), "N");
+}
+
+void add_bench(cxxopts::Options& options) {
+  auto add = options.add_options();
+  add("time", "length of each measurement; default: 1s", cxxopts::value<std::string>(), "TIME");
+  add("keys", "number of keys; default: 10000", cxxopts::value<std::string>(), "N");
+  add("value-bytes", "length of a value; default: 100", cxxopts::value<std::string>(), "N");
+}
+
 bool writes(Verb verb) {
   return verb == Verb::kPut || verb == Verb::kDel || verb == Verb::kIncr || verb == Verb::kDecr ||
          verb == Verb::kCas || verb == Verb::kLoad;
@@ -120,7 +134,9 @@ std::string set_bench(Command& command, const cxxopts::ParseResult& result) {
       problem = fmt::format("--{} needs a number from 1 to {}, not '{}'", name, most, shown(given));
     return parsed.value_or(1);
   };
+  constexpr std::chrono::minutes kLongest{5};
   std::string problem = set_interval(command, "time", text("time", "1s"));
+  if (problem.empty() && command.interval > kLongest) problem = "--time is at most 5m";
   if (problem.empty()) command.keys = number("keys", "10000", kMostKeys, problem);
   if (problem.empty()) command.value_bytes = number("value-bytes", "100", kMostBytes, problem);
   return problem;
@@ -186,17 +202,13 @@ void add_verb_options(cxxopts::Options& options, Verb verb) {
       add_progress(options);
       break;
     case Verb::kStats:
-      add("watch", "print a line each TIME (1s), with what each server does in a second",
-          cxxopts::value<std::string>()->implicit_value("1s"), "TIME");
-      add("c,count", "end --watch after N lines", cxxopts::value<std::string>(), "N");
+      add_watch(options);
       break;
     case Verb::kPing:
       add("c,count", "number of round trips", cxxopts::value<std::string>(), "N");
       break;
     case Verb::kBench:
-      add("time", "length of each measurement; default: 1s", cxxopts::value<std::string>(), "TIME");
-      add("keys", "number of keys; default: 10000", cxxopts::value<std::string>(), "N");
-      add("value-bytes", "length of a value; default: 100", cxxopts::value<std::string>(), "N");
+      add_bench(options);
       break;
     default:
       break;

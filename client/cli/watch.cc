@@ -90,39 +90,55 @@ class Watched {
     if (text) now = Json::parse(*text, nullptr, false);
     if (now && !now->is_object()) now.reset();
     std::optional<Json> figures;
-    if (now && last_ && (*last_)["epoch"] == (*now)["epoch"])
-      figures = figures_between(*last_, *now);
+    has_started_again_ = now && epoch_ && *epoch_ != (*now)["epoch"];
+    if (now && last_ && !has_started_again_) figures = figures_between(*last_, *now);
+    if (now) epoch_ = (*now)["epoch"];
     last_ = std::move(now);
     return figures;
   }
+  // Between the last two answers.
+  bool has_started_again() const { return has_started_again_; }
 
  private:
-  std::optional<Json> last_;
+  std::optional<Json> last_;   // unless it was not reached since
+  std::optional<Json> epoch_;  // of the last answer
+  bool has_started_again_ = false;
 };
 
 class Watch {
  public:
-  Watch(Cluster& client, bool as_json)
-      : client_(client), as_json_(as_json), servers_(client.map().servers().size()) {}
+  // `patience`: with all servers, at a look.
+  Watch(Cluster& client, bool as_json, std::chrono::milliseconds patience)
+      : client_(client),
+        as_json_(as_json),
+        patience_(patience),
+        servers_(client.map().servers().size()) {}
 
   // Asks each server, and prints a line for each that was asked before.
   ExitCode look() {
     ExitCode worst = kDone;
-    const auto texts = client_.server_stats();
+    const auto texts = client_.server_stats(patience_);
+    is_refused_ = std::ranges::all_of(texts, [](const Result<std::string>& text) {
+      return !text && text.error().code == Code::kPermission;
+    });
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const std::string& address = client_.map().servers()[i].address;
       if (!texts[i]) {
         complain(fmt::format("{}: {}", address, to_string(texts[i].error())));
         worst = std::max(worst, exit_code_of(texts[i].error()));
       }
-      if (auto figures = servers_[i].take(texts[i])) print(address, *figures);
+      const auto figures = servers_[i].take(texts[i]);
+      if (servers_[i].has_started_again()) complain(address + ": the server has started again");
+      if (figures) print(address, *figures);
     }
     std::fflush(stdout);
     return worst;
   }
+  // Whether each server has refused: the user may not ask.
+  bool is_refused() const { return is_refused_; }
 
  private:
-  void print(const std::string& address, Json& figures) {
+  void print(const std::string& address, Json figures) {
     if (as_json_) {
       figures["server"] = address;
       return print_json(figures);
@@ -134,6 +150,8 @@ class Watch {
 
   Cluster& client_;
   const bool as_json_;
+  const std::chrono::milliseconds patience_;
+  bool is_refused_ = false;
   std::vector<Watched> servers_;
   int lines_ = 0;
 };
@@ -141,14 +159,18 @@ class Watch {
 }  // namespace
 
 ExitCode run_watch(Cluster& client, const Job& job) {
-  Watch watch(client, job.command.globals.json);
+  // A server that is away must not hold up the lines of the others.
+  const auto patience = std::min(job.command.globals.client.timeout,
+                                 std::max(job.command.interval, std::chrono::milliseconds(500)));
+  Watch watch(client, job.command.globals.json, patience);
   ExitCode worst = watch.look();
+  if (watch.is_refused()) return worst;
   auto next = std::chrono::steady_clock::now();
   for (std::uint64_t i = 0; job.command.count == 0 || i < job.command.count; ++i) {
-    next += job.command.interval;
+    next = std::max(next + job.command.interval, std::chrono::steady_clock::now());
     std::this_thread::sleep_until(next);
     worst = std::max(worst, watch.look());
-    if (std::ferror(stdout) != 0) break;  // nobody reads it any more
+    if (std::ferror(stdout) != 0 || watch.is_refused()) break;
   }
   return worst;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace rkv::client {
 
@@ -460,7 +461,7 @@ void GetPipeline::finish(GetLane& lane) {
 void GetPipeline::fail_rest(const Error& error) {
   for (GetLane& lane : lanes()) {
     if (lane.at == Need::kNothing) continue;
-    lane.op.end_with(error);
+    lane.op.end_with(lane.ends_with ? *std::exchange(lane.ends_with, std::nullopt) : error);
     follow(lane);
   }
   const auto fail_one = [&](const GetItem& item) {

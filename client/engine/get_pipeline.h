@@ -120,6 +120,11 @@ class GetPipeline final : public Pipeline {
   void end_lost();
   // Whether READs or a request of a GET that was given up are under way.
   bool awaits_given_up() const;
+  // Whether READs into the caller's memory may be under way.
+  bool uses_memory() const {
+    return std::ranges::any_of(
+        lanes(), [](const GetLane& l) { return l.uses_into && l.at == Need::kReads; });
+  }
   // Whether a GET has not ended only because of READs into the caller's memory.
   bool awaits_landing() const {
     return std::ranges::any_of(lanes(), [](const GetLane& l) { return l.ends_with.has_value(); });

@@ -1,50 +1,34 @@
 #include "client/link/user_memory.h"
 
-#include <algorithm>
-#include <utility>
+#include <iterator>
 
 namespace rkv::client {
 
-UserBuffer::UserBuffer(std::shared_ptr<UserMemory> memory, std::unique_ptr<rdma::Region> region)
-    : memory_(std::move(memory)), region_(std::move(region)) {
-  const MutexLock lock(memory_->mutex_);
-  memory_->buffers_.push_back(this);
-}
-
-UserBuffer::~UserBuffer() {
-  const MutexLock lock(memory_->mutex_);
-  std::erase(memory_->buffers_, this);  // nobody enters it any more
-  while (holders_ != 0)
-    memory_->left_.wait(memory_->mutex_);
-}
-
-void UserBuffer::leave() {
-  const MutexLock lock(memory_->mutex_);
-  if (--holders_ == 0) memory_->left_.notify_all();
-}
-
-const rdma::Transport* UserBuffer::transport() const {
-  return memory_->transport_.get();
-}
-
-Result<std::unique_ptr<UserBuffer>> UserMemory::allocate(std::size_t bytes, rdma::Access access) {
+Result<std::shared_ptr<UserBuffer>> UserMemory::allocate(std::size_t bytes, rdma::Access access) {
   if (bytes == 0) return fail(Code::kInvalidArgument, "a registered buffer has at least 1 byte");
   RKV_ASSIGN_OR_RETURN(auto region, transport_->allocate(bytes, access));
+  auto buffer = std::make_shared<UserBuffer>(transport_, std::move(region));
+  const MutexLock lock(mutex_);
+  buffers_.emplace(buffer->bytes().data(), buffer);
   is_used_.store(true, std::memory_order_relaxed);
-  return std::make_unique<UserBuffer>(shared_from_this(), std::move(region));
+  return buffer;
 }
 
-UserBuffer* UserMemory::enter(std::span<std::byte> bytes) {
+void UserMemory::forget(const UserBuffer& buffer) {
+  const MutexLock lock(mutex_);
+  buffers_.erase(buffer.bytes().data());
+}
+
+std::shared_ptr<UserBuffer> UserMemory::find(std::span<std::byte> bytes) {
   if (!is_used_.load(std::memory_order_relaxed)) return nullptr;
   const MutexLock lock(mutex_);
-  const auto holds_all = [&](const UserBuffer* buffer) {
-    const std::span<std::byte> all = buffer->bytes();
-    return bytes.data() >= all.data() && bytes.data() + bytes.size() <= all.data() + all.size();
-  };
-  const auto found = std::ranges::find_if(buffers_, holds_all);
-  if (found == buffers_.end()) return nullptr;
-  ++(*found)->holders_;
-  return *found;
+  auto found = buffers_.upper_bound(bytes.data());
+  if (found == buffers_.begin()) return nullptr;
+  const std::shared_ptr<UserBuffer>& buffer = std::prev(found)->second;
+  const std::span<std::byte> all = buffer->bytes();
+  const auto offset = static_cast<std::size_t>(bytes.data() - all.data());
+  const bool holds_all = offset <= all.size() && bytes.size() <= all.size() - offset;
+  return holds_all ? buffer : nullptr;
 }
 
 }  // namespace rkv::client

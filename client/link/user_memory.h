@@ -1,16 +1,17 @@
 // Registered memory of the program that embeds a client: long values are READ straight into it.
 //
 // Invariants:
-//  USERMEM-1  While an operation holds a buffer, the buffer is registered. The destructor of a
-//      buffer waits until no operation holds it.
+//  USERMEM-1  The memory of a buffer is registered as long as its owner or an operation holds it.
 //
 // Thread safety: any thread.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
-#include <vector>
+#include <utility>
 
 #include "common/mutex.h"
 #include "rdma/transport/transport.h"
@@ -18,48 +19,40 @@
 
 namespace rkv::client {
 
-class UserMemory;
-
 // One buffer. It keeps the transport alive, and may outlive the client.
 class UserBuffer {
  public:
-  UserBuffer(std::shared_ptr<UserMemory> memory, std::unique_ptr<rdma::Region> region);
-  ~UserBuffer();
-  UserBuffer(const UserBuffer&) = delete;
-  UserBuffer& operator=(const UserBuffer&) = delete;
+  UserBuffer(std::shared_ptr<rdma::Transport> transport, std::unique_ptr<rdma::Region> region)
+      : transport_(std::move(transport)), region_(std::move(region)) {}
 
   std::span<std::byte> bytes() const { return region_->bytes(); }
   const rdma::Region& region() const { return *region_; }
-  const rdma::Transport* transport() const;
-  // An operation that holds the buffer calls it, once.
-  void leave();
+  const rdma::Transport* transport() const { return transport_.get(); }
 
  private:
-  friend class UserMemory;
-  const std::shared_ptr<UserMemory> memory_;
+  const std::shared_ptr<rdma::Transport> transport_;
   const std::unique_ptr<rdma::Region> region_;
-  std::size_t holders_ = 0;  // guarded by memory_->mutex_
 };
 
 // The buffers of a client's connections, which have one transport.
-class UserMemory : public std::enable_shared_from_this<UserMemory> {
+class UserMemory {
  public:
   explicit UserMemory(std::shared_ptr<rdma::Transport> transport)
       : transport_(std::move(transport)) {}
 
   // Registers memory, zeroed and page-aligned. kInvalidArgument: 0 bytes. Other errors are the
   // transport's.
-  Result<std::unique_ptr<UserBuffer>> allocate(std::size_t bytes, rdma::Access access);
-  // The buffer that all these bytes lie in, for an operation to hold; null: none.
-  UserBuffer* enter(std::span<std::byte> bytes);
+  Result<std::shared_ptr<UserBuffer>> allocate(std::size_t bytes, rdma::Access access);
+  // The owner of the buffer is gone: find() does not find it any more.
+  void forget(const UserBuffer& buffer);
+  // The buffer that all these bytes lie in; null: none.
+  std::shared_ptr<UserBuffer> find(std::span<std::byte> bytes);
 
  private:
-  friend class UserBuffer;
   const std::shared_ptr<rdma::Transport> transport_;
   std::atomic<bool> is_used_ = false;  // a buffer was allocated: most programs have none
   Mutex mutex_;
-  ConditionVariable left_;
-  std::vector<UserBuffer*> buffers_ RKV_GUARDED_BY(mutex_);
+  std::map<std::byte*, std::shared_ptr<UserBuffer>> buffers_ RKV_GUARDED_BY(mutex_);  // by address
 };
 
 }  // namespace rkv::client

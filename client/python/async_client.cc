@@ -124,7 +124,12 @@ class AsyncCore {
   }
 
   RegisteredBuffer allocate(std::size_t bytes) {
-    return value_or_raise(open().allocate_buffer(bytes));
+    AsyncClient& client = open();
+    auto allocated = [&] {
+      const Released released;
+      return client.allocate_buffer(bytes);
+    }();
+    return value_or_raise(std::move(allocated));
   }
 
   // Raises what a callback has thrown.

@@ -72,8 +72,8 @@ class BackupLinks {
   // Whether a copy is under way, or was less than half a minute ago: what is behind it in the log
   // must still be there when it has arrived.
   bool log_is_awaited() const;
-  // Whether a replica that has got a copy has not connected again.
-  bool awaits_start() const { return !copied_at_.empty(); }
+  // Whether this replica has got a copy and has not connected again.
+  bool awaits_start(const std::string& name) const { return copied_at_.contains(name); }
 
  private:
   struct Peer {

@@ -1,13 +1,15 @@
 #include "server/replica/copy_pace.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace rkv::server {
 
 namespace {
 
-std::uint64_t between(std::uint64_t from, std::uint64_t to, double share) {
-  return from + static_cast<std::uint64_t>(share * static_cast<double>(to - from));
+std::uint64_t between(std::uint64_t from, std::uint64_t to, double part) {
+  return from + static_cast<std::uint64_t>(
+                    std::llround(part * static_cast<double>(to - std::min(from, to))));
 }
 
 }  // namespace
@@ -15,23 +17,41 @@ std::uint64_t between(std::uint64_t from, std::uint64_t to, double share) {
 std::optional<std::uint64_t> CopyPace::limit(const Copy& copy, bool starts, std::uint64_t log_end,
                                              Nanos now) {
   const bool is_other = copy.replica != copy_.replica;
-  if (!copy.replica.empty() && (is_other || copy.bytes < copy_.bytes)) begin_ = log_end;
+  const bool begins = !copy.replica.empty() && (is_other || copy.bytes < copy_.bytes);
+  if (begins) {
+    begin_ = log_end;
+    replica_ = copy.replica;
+  }
   if (is_other || copy.bytes != copy_.bytes || copy.total != copy_.total) {
     copy_ = copy;
     moved_at_ = now;
   }
-  const auto since = static_cast<double>(now - moved_at_);
-  if (copy.replica.empty()) {
-    if (!starts || now - moved_at_ >= kStartsWithin) return std::nullopt;
-    return begin_ + between(growth_.at_its_end, growth_.when_it_has_started,
-                            since / static_cast<double>(kStartsWithin));
+  const bool is_copying = !copy.replica.empty();
+  const Nanos since = now - moved_at_;
+  const bool moves = is_copying ? since < kStandsStill : starts && since < kStartsWithin;
+  const bool is_in_vain = log_end > begin_ + growth_.when_it_has_started;
+  if (!moves || is_in_vain) {
+    is_held_ = false;
+    return std::nullopt;
   }
-  if (now - moved_at_ >= kStandsStill) return std::nullopt;
+  const std::uint64_t first = begin_ + (is_copying ? growth_.at_once : growth_.at_its_end);
+  const std::uint64_t last =
+      begin_ + (is_copying ? growth_.at_its_end : growth_.when_it_has_started);
   const double share =
-      copy.total == 0
-          ? 0
-          : std::min(1.0, static_cast<double>(copy.bytes) / static_cast<double>(copy.total));
-  return begin_ + between(growth_.at_once, growth_.at_its_end, share);
+      is_copying ? share_of(copy) : static_cast<double>(since) / static_cast<double>(kStartsWithin);
+  // Who was not held may have written more. What is left is for the rest.
+  if (begins || is_other || !is_held_) {
+    is_held_ = true;
+    from_ = std::max(log_end, between(first, last, share));
+    from_share_ = share;
+  }
+  if (share >= 1) return std::max(from_, last);
+  return between(from_, std::max(from_, last), (share - from_share_) / (1 - from_share_));
+}
+
+double CopyPace::share_of(const Copy& copy) {
+  if (copy.total == 0) return 0;
+  return std::min(1.0, static_cast<double>(copy.bytes) / static_cast<double>(copy.total));
 }
 
 }  // namespace rkv::server

@@ -35,15 +35,25 @@ class CopyPace {
     std::uint64_t total = 0;  // 0: not known yet
   };
   // Up to which place the log may grow: in bytes of all that it ever had, as `log_end` is. Nothing:
-  // as it likes. `starts`: the replica that has got the last copy has not connected again.
+  // as it likes, also if it has grown too much already. `starts`: replica() has got its copy, and
+  // has not connected again.
   std::optional<std::uint64_t> limit(const Copy& copy, bool starts, std::uint64_t log_end,
                                      Nanos now);
+  // Of the last copy.
+  const std::string& replica() const { return replica_; }
 
  private:
+  static double share_of(const Copy& copy);
+
   const Growth growth_;
   Copy copy_;
+  std::string replica_;
   std::uint64_t begin_ = 0;  // of the log, when this copy began
   Nanos moved_at_ = 0;
+  // Since when clients are held: the log may have been there, and so much was copied or waited for.
+  bool is_held_ = false;
+  std::uint64_t from_ = 0;
+  double from_share_ = 0;
 };
 
 }  // namespace rkv::server

@@ -41,10 +41,10 @@ constexpr std::size_t kShareOfBackups = 2;
 // How much longer the log in memory may become while another replica comes back.
 constexpr std::size_t kFactorForJoiners = 16;
 // Of that, what clients may write at once when a copy begins, until its end, and until the replica
-// has started with it. The rest is what the log had before.
+// has started with it. The rest is for what the log had before, and has got and not answered yet.
 constexpr std::size_t kFactorAtOnce = 2;
 constexpr std::size_t kFactorForCopies = 8;
-constexpr std::size_t kFactorForStarts = 15;
+constexpr std::size_t kFactorForStarts = 14;
 // A new primary begins at the highest time that it has received. So the times that clients were
 // shown must have been proposed before, by more than the longest time that a primary is believed.
 constexpr std::uint64_t kTimeAheadMs = 2000;
@@ -456,9 +456,9 @@ void Replicator::Impl::limit_log(Primary& primary) {
   const EngineCopySender* const copies = to_backups_.copies();
   if (copies == nullptr) return;
   const EngineCopySender::Progress copy = copies->progress();
-  primary.limit_log(
-      copy_pace_.limit({.replica = copy.replica, .bytes = copy.bytes, .total = copy.total_bytes},
-                       to_backups_.awaits_start(), log_.appended_bytes(), now()));
+  primary.limit_log(copy_pace_.limit(
+      {.replica = copy.replica, .bytes = copy.bytes, .total = copy.total_bytes},
+      to_backups_.awaits_start(copy_pace_.replica()), log_.appended_bytes(), now()));
 }
 
 void Replicator::Impl::look_at_own_disk() {

@@ -23,6 +23,7 @@ void AsyncWorker::run() {
     // a write that may happen at any later time.
     while (shared_.standing || shared_.done < total * i / own) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
+      client_.poll();
       finish_ready();
     }
     finish(lanes_.at(i % kLanes));

@@ -97,7 +97,7 @@ void Recorder::also_maybe(std::size_t op, Call call) {
                   .returned = done.returned};
   if (tells(done.answer)) {
     maybe.until = done.returned;
-  } else {
+  } else if (session_ == Session::kEnds) {
     unsettled_.push_back(history_.size());
   }
   history_.push_back(std::move(maybe));

@@ -261,9 +261,10 @@ class RKV_EXPORT AsyncClient {
   }
   // Copies the value to `out`, which must stay valid until the operation has ended. kTooLarge: it
   // does not fit; nothing is copied. A value longer than 128 KiB is READ straight into `out` if
-  // that lies in a buffer of allocate_buffer(). Such an operation may end up to 2 s after its
-  // deadline or cancellation, as its READs must have landed. After an error the content of `out` is
-  // undefined.
+  // that lies in a buffer of allocate_buffer(). Such an operation ends later than its deadline or
+  // its withdrawal: when its READs have landed, or nothing has come over the connection for 2 s.
+  // After an error the content of `out` is undefined. A handle that is destroyed says nothing of
+  // the end: in_flight() does.
   Call<ValueSize> get_into(std::string_view key, std::span<std::byte> out,
                            const GetOptions& options = {}) {
     return {core(), {.kind = Kind::kGet, .key = key, .get = options, .into = out}, to_size};

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -114,7 +115,7 @@ struct AsyncOperation {
   std::int64_t deadline_ = 0;
   std::array<std::byte, 16> numbers_{};  // as the request carries them
   std::atomic<bool> cancelled_ = false;
-  client::UserBuffer* memory_ = nullptr;  // registered, that request.into lies in
+  std::shared_ptr<client::UserBuffer> memory_;  // registered, that request.into lies in
 };
 
 // What operations need of their client. Any thread.

@@ -16,7 +16,7 @@
  *
  * It is the C++ library (rkv/shared_client.h, rkv/async_client.h) with the same promises, costs,
  * errors and deadlines: rkv/operations.h describes each operation. What is not here: one-sided
- * counters, registered buffers and several servers as one store.
+ * counters, puts from registered memory and several servers as one store.
  *
  * Results: each function that can fail returns RKV_OK, which is 0, or a code, and fills `error`,
  * which may be NULL. What it was to return is then untouched, unless said otherwise.
@@ -52,7 +52,7 @@ extern "C" {
 #endif
 
 /* Of this header. rkv_c_version() is that of the library, which must not be lower. */
-#define RKV_C_VERSION 1
+#define RKV_C_VERSION 2
 RKV_C_EXPORT uint32_t rkv_c_version(void);
 
 /* NOLINTBEGIN(readability-identifier-naming): names as C has them. */
@@ -186,14 +186,15 @@ RKV_C_EXPORT rkv_status rkv_get_into(rkv_client* client, const void* key, size_t
                                      void* buffer, size_t capacity, const rkv_get_options* options,
                                      size_t* size, uint64_t* version, rkv_error* error);
 /* Registered memory, zeroed and page-aligned: rkv_get_into() of a value longer than 128 KiB READs
- * straight into it, at any place. Such a call may end up to 2 s after its deadline, and after an
- * error the memory's content is undefined. The memory may outlive the client. */
+ * straight into it, at any place. Such a call may end later than its deadline: when its READs have
+ * landed, or nothing has come over the connection for 2 s. After an error the memory's content is
+ * undefined. The memory may outlive the client. */
 typedef struct rkv_buffer rkv_buffer;
 RKV_C_EXPORT rkv_status rkv_buffer_new(rkv_client* client, size_t bytes, rkv_buffer** buffer,
                                        rkv_error* error);
 RKV_C_EXPORT void* rkv_buffer_data(rkv_buffer* buffer);        /* NULL of NULL */
 RKV_C_EXPORT size_t rkv_buffer_size(const rkv_buffer* buffer); /* 0 of NULL */
-/* Waits for READs that may land in it. REQUIRES that no thread uses it. NULL is allowed. */
+/* REQUIRES that no call uses it. NULL is allowed. */
 RKV_C_EXPORT void rkv_buffer_free(rkv_buffer* buffer);
 RKV_C_EXPORT rkv_status rkv_put(rkv_client* client, const void* key, size_t key_size,
                                 const void* value, size_t value_size,

@@ -1,15 +1,18 @@
 // rkv::RegisteredBuffer: memory that long values are READ into, and put from, without a copy.
 //
-//   auto buffer = client->allocate_buffer(64 << 20);
-//   client->get_into("block", buffer->bytes().subspan(0, 1 << 20));
+//   auto buffer = shared_client->allocate_buffer(64 << 20);
+//   shared_client->get_into("block", buffer->bytes().subspan(0, 1 << 20));
 //
 // Created by allocate_buffer() of a Client, AsyncClient or SharedClient, page-aligned and zeroed.
-// It may outlive its client. A buffer serves every client of the same transport object. A client
-// that was made by connect(options) has its own transport object: its buffers serve that client
-// only.
+// It may outlive its client. The buffer of an AsyncClient or a SharedClient serves that client; for
+// others it is memory like any other. That of a Client serves every Client of the same transport
+// object, and is passed as a whole. A Client that was made by connect(options) has its own
+// transport object.
 //
-// No thread may write the buffer while an operation uses it, nor destroy it. The destructor of one
-// that READs may still land in waits for their end. Moving the object does not move its bytes.
+// No thread may use the bytes while an operation uses them, and operations that are under way
+// together need different ones. Bytes behind the value may change, too. The memory stays registered
+// until READs into it have ended, also if the object is destroyed before. Moving the object does
+// not move its bytes.
 //
 // Thread safety: bytes() any thread.
 #pragma once
@@ -24,6 +27,7 @@ namespace rkv {
 
 namespace client {
 class UserBuffer;
+class UserMemory;
 }  // namespace client
 
 class RKV_EXPORT RegisteredBuffer {
@@ -37,8 +41,11 @@ class RKV_EXPORT RegisteredBuffer {
   friend class AsyncClient;
   friend class Client;
   friend class SharedClient;
-  explicit RegisteredBuffer(std::unique_ptr<client::UserBuffer> buffer);
-  std::unique_ptr<client::UserBuffer> buffer_;
+  RegisteredBuffer(std::shared_ptr<client::UserMemory> memory,
+                   std::shared_ptr<client::UserBuffer> buffer);
+  void forget();
+  std::shared_ptr<client::UserMemory> memory_;
+  std::shared_ptr<client::UserBuffer> buffer_;  // null: moved from
 };
 
 }  // namespace rkv

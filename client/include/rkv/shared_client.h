@@ -74,8 +74,9 @@ class RKV_EXPORT SharedClient : public Operations<SharedClient> {
   static std::size_t needed_bytes();  // of the calling thread's last get_into()
 
   // As Client::allocate_buffer(). A value longer than 128 KiB is READ straight into the memory of
-  // get_into() if that lies in such a buffer. The call may then end up to 2 s after its deadline,
-  // as its READs must have landed. After an error the content of the memory is undefined.
+  // get_into() if that lies in such a buffer. The call may then end later than its deadline: when
+  // its READs have landed, or nothing has come over the connection for 2 s. After an error the
+  // content of the memory is undefined.
   Result<RegisteredBuffer> allocate_buffer(std::size_t bytes);
   // As multi_get_into(), but each value goes to the buffer of its key's place, as by get_into().
   // kInvalidArgument, of each key: there are not as many buffers as keys.

@@ -14,7 +14,8 @@ does not copy; a str is its UTF-8. get_into() and multi_get_into() read into a b
 of the caller. Times are seconds. A failed operation raises an rkv.Error, whose class says the code.
 
 A Client may be used by any number of threads at once; calls do not hold the interpreter's lock while
-they wait. An AsyncClient belongs to the event loop it was made in. Neither may be used after a fork.
+they wait. An AsyncClient belongs to the event loop it was made in. Neither may be used after a fork, nor their
+registered memory.
 """
 
 from rkv._rkv import (Busy, Cancelled, Conflict, Corrupt, Disconnected, Error, Internal, InvalidArgument,

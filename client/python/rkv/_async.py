@@ -56,7 +56,8 @@ class AsyncClient:
         return self._begin(lambda core, done: core.get_into(key, buffer, done, timeout=timeout))
 
     def allocate(self, size):
-        """Registered memory, as rkv.Client.allocate(), for get_into()."""
+        """Registered memory, as rkv.Client.allocate(), for get_into(). After a get_into() that was cancelled
+        or has timed out it is written to until in_flight() is lower."""
         if self._core is None:
             raise ValueError("the client is closed")
         return self._core.allocate(size)

@@ -43,8 +43,8 @@ class Client:
     def allocate(self, size):
         """Registered memory of so many bytes, zeroed: an rkv.RegisteredMemory, which numpy.frombuffer() and
         memoryview() take. get_into() and multi_get_into() READ values longer than 128 KiB straight into
-        it, at any place. Such a call may end up to 2 s after its time-out. The memory may outlive the
-        client."""
+        it, at any place. Such a call may end later than its time-out: when its READs have landed, or
+        nothing has come over the connection for 2 s. The memory may outlive the client."""
         return self._core.allocate(size)
 
     def put(self, key, value, **options):

@@ -35,7 +35,9 @@ Status SocketThread::start_locked() {
   epoll_event interest{.events = EPOLLIN, .data = {.u64 = kOfWaker}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, waker_.fd(), &interest) != 0)
     return fail_call(Code::kBusy, "epoll_ctl", errno);
-  RKV_ASSIGN_OR_RETURN(thread_, start_without_signals([this] { run(); }));
+  auto started = start_without_signals([this] { run(); });
+  if (!started) return fail_call(Code::kBusy, "pthread_create", started.error().sys_errno);
+  thread_ = std::move(*started);
   return {};
 }
 

@@ -480,16 +480,6 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"--cache", "lots", "ping"}, 2, "--cache needs a size"},
       {{"--poll", "never", "ping"}, 2, "--poll needs adaptive, busy or event"},
       {{"ping", "-c", "0"}, 2, "--count needs a number from 1 to 1000000000, not '0'"},
-      {{"stats", "--count", "3"}, 2, "--count needs --watch"},
-      {{"stats", "--watch=0s"}, 2, "--watch needs a time above zero"},
-      {{"stats", "--watch", "2s"}, 2, "stats takes no argument, not '2s'"},
-      {{"stats", "--watch", "--count", "0"}, 2, "--count needs a number from 1"},
-      {{"bench", "--time", "soon"}, 2, "--time needs a time above zero"},
-      {{"bench", "--keys", "0"}, 2, "--keys needs a number from 1 to 10000000, not '0'"},
-      {{"bench", "--value-bytes", "65537"}, 2, "--value-bytes needs a number from 1 to 65536"},
-      {{"exists"}, 2, "exists needs KEY...: 0 given"},
-      {{"exists", "a", ""}, 2, "the key is empty"},
-      {{"ttl", "a", "b"}, 2, "ttl needs KEY: 2 given"},
       {{"ping", "extra"}, 2, "ping takes no argument, not 'extra'"},
       {{"flush", "x"}, 2, "flush takes no argument"},
       {{"dump", "a", "b"}, 2, "dump needs [FILE]: 2 given"},
@@ -516,6 +506,22 @@ TEST(Program, MistakesAreToldInOneSentence) {
       {{"dump", "--keys", "/no/such"}, 4, "cannot read /no/such"},
   };
   expect_to_be_told(mistakes);
+}
+
+TEST(Program, MistakesInStatsAndMeasurementsAreToldToo) {
+  expect_to_be_told({
+      {{"stats", "--count", "3"}, 2, "--count needs --watch"},
+      {{"stats", "--watch=0s"}, 2, "--watch needs a time above zero"},
+      {{"stats", "--watch", "2s"}, 2, "stats takes no argument, not '2s'"},
+      {{"stats", "--watch", "--count", "0"}, 2, "--count needs a number from 1"},
+      {{"bench", "--time", "soon"}, 2, "--time needs a time above zero"},
+      {{"bench", "--time", "6m"}, 2, "--time is at most 5m"},
+      {{"bench", "--keys", "0"}, 2, "--keys needs a number from 1 to 10000000, not '0'"},
+      {{"bench", "--value-bytes", "65537"}, 2, "--value-bytes needs a number from 1 to 65536"},
+      {{"exists"}, 2, "exists needs KEY...: 0 given"},
+      {{"exists", "a", ""}, 2, "the key is empty"},
+      {{"ttl", "a", "b"}, 2, "ttl needs KEY: 2 given"},
+  });
 }
 
 TEST(Program, StandardInputIsReadBeforeConnecting) {

@@ -42,6 +42,30 @@ TEST(CopyPace, NobodyWaitsForACopyThatStandsStill) {
   EXPECT_EQ(pace.limit(copy_to("b", 251, 1000), false, 0, 6 + CopyPace::kStandsStill), 200U);
 }
 
+// What clients have written meanwhile is not held against them: the rest of the growth is for the
+// rest of the copy.
+TEST(CopyPace, ACopyThatMovesAgainDoesNotStopThoseWhoHaveWritten) {
+  constexpr Nanos kStill = CopyPace::kStandsStill;
+  CopyPace pace(kGrowth);
+  EXPECT_EQ(pace.limit(copy_to("b", 0, 0), false, 0, 5), 100U);
+  EXPECT_FALSE(pace.limit(copy_to("b", 0, 0), false, 100, 5 + kStill));
+  EXPECT_EQ(pace.limit(copy_to("b", 200, 1000), false, 340, 6 + kStill), 340U);
+  EXPECT_EQ(pace.limit(copy_to("b", 600, 1000), false, 340, 7 + kStill), 420U);
+  EXPECT_EQ(pace.limit(copy_to("b", 1000, 1000), false, 420, 8 + kStill), 500U);
+  // Beyond the end of the growth they write nothing more, and go on behind it.
+  EXPECT_FALSE(pace.limit(copy_to("b", 1000, 1000), false, 500, 8 + 2 * kStill));
+  EXPECT_EQ(pace.limit(no_copy, true, 700, 9 + 2 * kStill), 700U);
+  EXPECT_EQ(pace.limit(no_copy, true, 700, 9 + 2 * kStill + CopyPace::kStartsWithin / 2), 800U);
+}
+
+TEST(CopyPace, NobodyWaitsForACopyWhoseLogIsLost) {
+  CopyPace pace(kGrowth);
+  EXPECT_TRUE(pace.limit(copy_to("b", 0, 1000), false, 0, 5));
+  EXPECT_FALSE(pace.limit(copy_to("b", 0, 1000), false, 100, 5 + CopyPace::kStandsStill));
+  EXPECT_FALSE(pace.limit(copy_to("b", 500, 1000), false, 901, 6 + CopyPace::kStandsStill));
+  EXPECT_FALSE(pace.limit(no_copy, true, 901, 7 + CopyPace::kStandsStill));
+}
+
 TEST(CopyPace, TheLogGrowsOnWhileTheReplicaStarts) {
   CopyPace pace(kGrowth);
   EXPECT_EQ(pace.limit(copy_to("b", 1000, 1000), false, 7000, 1), 7500U);
