@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/api/registered_state.h"
 #include "client/async/async_engine.h"
 #include "client/async/outcomes.h"
 #include "client/link/choose.h"
@@ -64,7 +65,8 @@ Result<CounterSwap> AsyncClient::to_swap(const AsyncRequest& request,
 
 Result<RegisteredBuffer> AsyncClient::allocate_buffer(std::size_t bytes) {
   RKV_ASSIGN_OR_RETURN(auto buffer, engine_->memory()->allocate(bytes, rdma::Access::kLocal));
-  return RegisteredBuffer(engine_->memory(), std::move(buffer));
+  return RegisteredBuffer(
+      std::make_unique<RegisteredBuffer::State>(engine_->memory(), std::move(buffer)));
 }
 
 // ------------------------------------------------------------------------------ the event loop

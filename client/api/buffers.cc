@@ -2,33 +2,19 @@
 #include <cstring>
 #include <utility>
 
+#include "client/api/registered_state.h"
 #include "client/engine/engine.h"
-#include "client/link/user_memory.h"
 #include "rkv/client.h"
 
 namespace rkv {
 
-RegisteredBuffer::RegisteredBuffer(std::shared_ptr<client::UserMemory> memory,
-                                   std::shared_ptr<client::UserBuffer> buffer)
-    : memory_(std::move(memory)), buffer_(std::move(buffer)) {}
+RegisteredBuffer::RegisteredBuffer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 RegisteredBuffer::RegisteredBuffer(RegisteredBuffer&&) noexcept = default;
-RegisteredBuffer& RegisteredBuffer::operator=(RegisteredBuffer&& other) noexcept {
-  if (this == &other) return *this;
-  forget();
-  memory_ = std::move(other.memory_);
-  buffer_ = std::move(other.buffer_);
-  return *this;
-}
-RegisteredBuffer::~RegisteredBuffer() {
-  forget();
-}
-
-void RegisteredBuffer::forget() {
-  if (buffer_ != nullptr) memory_->forget(*buffer_);
-}
+RegisteredBuffer& RegisteredBuffer::operator=(RegisteredBuffer&&) noexcept = default;
+RegisteredBuffer::~RegisteredBuffer() = default;
 
 std::span<std::byte> RegisteredBuffer::bytes() const {
-  return buffer_->bytes();
+  return state_->buffer->bytes();
 }
 
 namespace {
@@ -38,16 +24,16 @@ constexpr const char* kForeign = "the buffer belongs to another client's transpo
 Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
   const auto memory = std::make_shared<client::UserMemory>(engine_->session.transport);
   RKV_ASSIGN_OR_RETURN(auto buffer, memory->allocate(bytes, rdma::Access::kRemoteRead));
-  return RegisteredBuffer(memory, std::move(buffer));
+  return RegisteredBuffer(std::make_unique<RegisteredBuffer::State>(memory, std::move(buffer)));
 }
 
 Result<ValueSize> Client::get_registered(std::string_view key, RegisteredBuffer& buffer,
                                          const GetOptions& options) {
-  if (buffer.buffer_->transport() != engine_->session.transport.get())
+  if (buffer.state_->buffer->transport() != engine_->session.transport.get())
     return fail(Code::kInvalidArgument, kForeign);
   return engine_->getter.get_into(
       as_bytes(key), options,
-      {.bytes = buffer.bytes(), .local_key = buffer.buffer_->region().local_key()});
+      {.bytes = buffer.bytes(), .local_key = buffer.state_->buffer->region().local_key()});
 }
 
 std::size_t Client::needed_bytes() const {
@@ -56,7 +42,7 @@ std::size_t Client::needed_bytes() const {
 
 Result<std::uint64_t> Client::put_from(std::string_view key, const RegisteredBuffer& buffer,
                                        std::size_t length, const PutOptions& options) {
-  if (buffer.buffer_->transport() != engine_->session.transport.get())
+  if (buffer.state_->buffer->transport() != engine_->session.transport.get())
     return fail(Code::kInvalidArgument, kForeign);
   if (length > buffer.bytes().size()) {
     return fail(Code::kInvalidArgument, "the buffer is shorter than the value to be put");
@@ -64,7 +50,7 @@ Result<std::uint64_t> Client::put_from(std::string_view key, const RegisteredBuf
   const std::string_view value = as_text(buffer.bytes().first(length));
   RKV_ASSIGN_OR_RETURN(const Request put, client::put_request(key, value, options));
   const auto reply = engine_->requester.write(put, engine_->connector.deadline(options.timeout),
-                                              buffer.buffer_->region().remote_key());
+                                              buffer.state_->buffer->region().remote_key());
   if (!reply) return std::unexpected(reply.error());
   return reply->response().version.bits;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/api/registered_state.h"
 #include "client/api/shared_engines.h"
 #include "client/async/outcomes.h"
 #include "client/link/choose.h"
@@ -205,7 +206,8 @@ std::vector<Result<ValueSize>> SharedClient::multi_get_buffers(
 
 Result<RegisteredBuffer> SharedClient::allocate_buffer(std::size_t bytes) {
   RKV_ASSIGN_OR_RETURN(auto buffer, engines_->memory()->allocate(bytes, rdma::Access::kLocal));
-  return RegisteredBuffer(engines_->memory(), std::move(buffer));
+  return RegisteredBuffer(
+      std::make_unique<RegisteredBuffer::State>(engines_->memory(), std::move(buffer)));
 }
 
 std::size_t SharedClient::needed_bytes() {

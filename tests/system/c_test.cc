@@ -122,7 +122,7 @@ TEST_F(C, ValuesAndCountersAreReadAndWritten) {
 }
 
 TEST_F(C, LongValuesLandInRegisteredMemory) {
-  const std::string value = whole_value(7, 1 << 20);
+  const std::string value = whole_value(7, 1 << 17);
   ASSERT_EQ(put("long", value), RKV_OK) << error_.text;
   rkv_buffer* buffer = nullptr;
   EXPECT_EQ(rkv_buffer_new(client_, 0, &buffer, &error_), RKV_INVALID_ARGUMENT);

@@ -292,7 +292,7 @@ TEST(Shared, LongValuesLandInRegisteredMemory) {
   std::vector<std::string> values;
   for (std::size_t i = 0; i < kCount; ++i) {
     keys.push_back("block" + std::to_string(i));
-    values.push_back(whole_value(i, (std::size_t{1} << 10) << (i % 12)));
+    values.push_back(whole_value(i, std::size_t{128} << (i % 12)));  // 1 KiB to 2 MiB
     ASSERT_TRUE(client.put(keys[i], values[i]));
   }
   auto memory = client.allocate_buffer(kCount << 21);

@@ -25,11 +25,6 @@
 
 namespace rkv {
 
-namespace client {
-class UserBuffer;
-class UserMemory;
-}  // namespace client
-
 class RKV_EXPORT RegisteredBuffer {
  public:
   RegisteredBuffer(RegisteredBuffer&&) noexcept;
@@ -41,11 +36,9 @@ class RKV_EXPORT RegisteredBuffer {
   friend class AsyncClient;
   friend class Client;
   friend class SharedClient;
-  RegisteredBuffer(std::shared_ptr<client::UserMemory> memory,
-                   std::shared_ptr<client::UserBuffer> buffer);
-  void forget();
-  std::shared_ptr<client::UserMemory> memory_;
-  std::shared_ptr<client::UserBuffer> buffer_;  // null: moved from
+  struct State;  // client/api/registered_state.h
+  explicit RegisteredBuffer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace rkv
