@@ -1,6 +1,8 @@
 """The Python package against a kvserver: values both ways, errors, threads, asyncio, wrong arguments.
 
     PYTHONPATH=BUILD/python KVSERVER=BUILD/bin/kvserver python3 -m pytest tests/python
+
+RKV_TEST_TRANSPORT: shm (the default), tcp or verbs.
 """
 
 import asyncio
@@ -19,17 +21,21 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from programs import Server, run  # noqa: E402
 
 
+TRANSPORT = os.environ.get("RKV_TEST_TRANSPORT", "shm")
+
+
 @pytest.fixture(name="server", scope="module")
 def running_server(tmp_path_factory):
     scratch = tmp_path_factory.mktemp("server")
-    server = Server(os.environ["KVSERVER"], str(scratch), "--data-dir", str(scratch / "data"))
+    server = Server(os.environ["KVSERVER"], str(scratch), "--data-dir", str(scratch / "data"),
+                    transport=TRANSPORT)
     yield server
     assert server.stop() == 0
 
 
 @pytest.fixture(name="client")
 def connected_client(server):
-    with rkv.Client(server=server.address, transport="shm") as client:
+    with rkv.Client(server=server.address, transport=TRANSPORT) as client:
         yield client
 
 
@@ -45,7 +51,7 @@ def test_values_of_every_kind_of_bytes(client):
     assert client.get("absent", 7) == 7
     assert client.get_with_version("absent") is None
     assert client.one_sided_gets > 0
-    assert client.transport.startswith("shm")
+    assert client.transport.startswith(TRANSPORT)
 
 
 def test_a_value_is_read_into_the_callers_array(client):

@@ -15,17 +15,22 @@ def run(*command, **settings):
 
 
 class Server:
-    """A kvserver over shared memory, ready when the constructor returns. Its sockets are in
-    `scratch`; RKV_SHM_DIR names it for every program that this process starts later."""
+    """A kvserver, ready when the constructor returns: over shared memory, TCP, or verbs at the
+    address of the VM's device. The sockets of shared memory are in `scratch`; RKV_SHM_DIR names it
+    for every program that this process starts later."""
 
     address = "127.0.0.1:7471"  # names the sockets
 
-    def __init__(self, program, scratch, *arguments, ready_within_s=60):
+    def __init__(self, program, scratch, *arguments, ready_within_s=60, transport="shm"):
         os.environ["RKV_SHM_DIR"] = scratch
+        if transport != "shm":
+            arguments = ("--no-auth", *arguments)
+        if transport == "verbs":
+            self.address = f"{os.environ['RKV_RDMA_ADDRESS']}:7471"
         self.log_path = os.path.join(scratch, "kvserver.log")
         with open(self.log_path, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [program, "--transport", "shm", "--listen", self.address, "--memory", "32MiB",
+                [program, "--transport", transport, "--listen", self.address, "--memory", "32MiB",
                  *arguments], stdout=log, stderr=subprocess.STDOUT)
         end = time.monotonic() + ready_within_s
         while "kvserver ready" not in self.log():
