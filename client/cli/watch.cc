@@ -160,8 +160,9 @@ class Watch {
 
 ExitCode run_watch(Cluster& client, const Job& job) {
   // A server that is away must not hold up the lines of the others.
-  const auto patience = std::min(job.command.globals.client.timeout,
-                                 std::max(job.command.interval, std::chrono::milliseconds(500)));
+  std::chrono::milliseconds patience = job.command.globals.client.timeout;
+  if (client.map().servers().size() > 1)
+    patience = std::min(patience, std::max(job.command.interval, std::chrono::milliseconds(1000)));
   Watch watch(client, job.command.globals.json, patience);
   ExitCode worst = watch.look();
   if (watch.is_refused()) return worst;
