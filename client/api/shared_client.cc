@@ -186,8 +186,6 @@ void SharedClient::add_all(std::span<const CounterAddition> additions, Timeout t
   if (!added) std::ranges::fill(results, Result<Counter>(std::unexpected(added.error())));
 }
 
-// -------------------------------------------------------------------------------- the server
-
 std::vector<Result<ValueSize>> SharedClient::multi_get_buffers(
     std::span<const std::string_view> keys, std::span<const std::span<std::byte>> buffers,
     const GetOptions& options) {
@@ -209,6 +207,8 @@ Result<RegisteredBuffer> SharedClient::allocate_buffer(std::size_t bytes) {
   return RegisteredBuffer(
       std::make_unique<RegisteredBuffer::State>(engines_->memory(), std::move(buffer)));
 }
+
+// -------------------------------------------------------------------------------- the server
 
 std::size_t SharedClient::needed_bytes() {
   return needed_by_this_thread;
