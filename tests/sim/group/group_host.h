@@ -77,6 +77,8 @@ class GroupHost {
   std::optional<std::uint64_t> write(std::uint64_t id);
   // Whether the write is answered: it is replicated, and in write-ahead logs.
   bool has_answered(std::uint64_t version, std::uint64_t epoch) const;
+  // The version up to which it answers them; 0: it serves no writes.
+  std::uint64_t answers_up_to() const { return serves() && !is_paused() ? shown_mark_ : 0; }
   // What a READ finds: the process lives, paused or not, and has clients.
   struct Seen {
     Write newest;
