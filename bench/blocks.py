@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`./run bench blocks`: the Python client as a cache of KV blocks for LLM inference, beside Redis doing
 the same by redis-py with hiredis. Batches of blocks of one size are put from a numpy array and read
-into another one, and into registered memory; MiB/s, one thread, all in memory. Both read by one process on this host: rkv over
---transport and over TCP, Redis over loopback TCP."""
+into another one, and by rkv also into registered memory; MiB/s, one thread, all in memory. Both read by
+one process on this host: rkv over --transport and over TCP, Redis over loopback TCP."""
 
 import json
 import os

@@ -1,6 +1,9 @@
-// Includes rkv/clock.h and adds the clock of a replicated group and a clock for tests.
+// Includes rkv/clock.h and adds the clock of a replicated group, the wall clock and a clock for
+// tests.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <ctime>
 
 #include "rkv/clock.h"  // IWYU pragma: export
@@ -17,6 +20,13 @@ class RawClock final : public Clock {
     return time.tv_sec * kNanosPerSecond + time.tv_nsec;
   }
 };
+
+// Unix milliseconds by this host's wall clock, which may be set forwards and backwards.
+inline std::uint64_t wall_clock_ms() {
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count());
+}
 
 class ManualClock final : public Clock {
  public:

@@ -2,8 +2,7 @@
 // begins later is refused.
 //
 // Invariants:
-//  HANDLE-1  The client is destroyed when each Use that was admitted is gone, and no Use is
-//  admitted
+//  HANDLE-1  The client is destroyed when each Use that was admitted is gone. No Use is admitted
 //      after that.
 //
 // Thread safety: any thread, apart from the destructor.

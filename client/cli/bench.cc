@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <optional>
+#include <chrono>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "client/cli/commands.h"
 #include "client/cli/many.h"
@@ -20,12 +23,6 @@ namespace {
 constexpr std::size_t kAtOnce = 64;  // operations of a pipelined call
 // When kvclient is killed, its keys expire. It is longer than four measurements (set_bench()).
 constexpr std::chrono::hours kTimeToLive{1};
-
-std::uint64_t unix_ms() {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                        std::chrono::system_clock::now().time_since_epoch())
-                                        .count());
-}
 
 // One line of the table.
 struct Figure {
@@ -43,7 +40,7 @@ class Bench {
       : client_(client),
         time_(command.interval),
         value_(command.value_bytes, 'v'),
-        expires_at_ms_(unix_ms() +
+        expires_at_ms_(wall_clock_ms() +
                        static_cast<std::uint64_t>(std::chrono::milliseconds(kTimeToLive).count())) {
     keys_.reserve(command.keys);
     for (std::uint64_t i = 0; i < command.keys; ++i)
@@ -190,6 +187,12 @@ void print_as_json(const Bench& bench, const Cluster& client, const Command& com
                   {"figures", std::move(figures)}});
 }
 
+ExitCode tell(const Error& error, const Cluster& client) {
+  if (error.code != Code::kNotFound) return fail_with(error, client);
+  complain("the keys of the benchmark have expired: is this host's clock right?");
+  return kFailed;
+}
+
 }  // namespace
 
 ExitCode run_bench(Cluster& client, const Job& job) {
@@ -198,14 +201,7 @@ ExitCode run_bench(Cluster& client, const Job& job) {
   Status all = bench.load();
   for (auto part : {&Bench::put, &Bench::put_many, &Bench::get, &Bench::get_many})
     if (all) all = (bench.*part)();
-  if (!all && all.error().code == Code::kNotFound) {
-    complain("the keys of the benchmark have expired: is this host's clock right?");
-  } else if (!all) {
-    fail_with(all.error(), client);
-  }
-  const ExitCode code = all                                   ? kDone
-                        : all.error().code == Code::kNotFound ? kFailed
-                                                              : exit_code_of(all.error());
+  const ExitCode code = all ? kDone : tell(all.error(), client);
   if (code != kNoServer) bench.remove();
   if (code != kDone) return code;
   if (command.globals.json) {

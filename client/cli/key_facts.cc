@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "client/cli/commands.h"
 #include "client/cli/output.h"
+#include "common/clock.h"
 
 namespace rkv::cli {
 
@@ -14,11 +14,8 @@ namespace {
 // By this host's clock, although the server's decides when a key expires. At least 1, as the key is
 // there.
 std::uint64_t ms_left(std::uint64_t expires_at_ms) {
-  const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
-                       std::chrono::system_clock::now().time_since_epoch())
-                       .count();
-  const auto end = std::max(expires_at_ms, static_cast<std::uint64_t>(now) + 1);
-  return end - static_cast<std::uint64_t>(now);
+  const std::uint64_t now = wall_clock_ms();
+  return std::max(expires_at_ms, now + 1) - now;
 }
 
 }  // namespace

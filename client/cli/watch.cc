@@ -3,9 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "client/cli/commands.h"
 #include "client/cli/output.h"
@@ -16,22 +20,24 @@ namespace {
 
 // A figure of a line, made of the numbers of the server's statistics.
 struct Column {
+  enum class Kind : std::uint8_t { kRate, kCount, kBytes };
   const char* title;
   const char* name;    // in JSON
   const char* number;  // of the statistics
-  bool is_rate;
+  Kind kind;
 };
 constexpr std::array kColumns = {
-    Column{"puts/s", "puts_per_s", "puts", true},
-    Column{"removes/s", "removes_per_s", "removes", true},
-    Column{"counters/s", "counter_operations_per_s", "counter_operations", true},
-    Column{"GETs served/s", "two_sided_gets_per_s", "two_sided_gets", true},
-    Column{"READs seen/s", "reported_reads_per_s", "reads_reported_by_clients", true},
-    Column{"clients", "connections", "connections", false},
-    Column{"records", "records", "records", false},
-    Column{"on disk", "records_on_disk", "records_on_disk", false},
-    Column{"memory MiB", "memory_bytes", "memory_bytes", false},
-    Column{"queue MiB", "queue_bytes", "queue_bytes", false},
+    Column{"puts/s", "puts_per_s", "puts", Column::Kind::kRate},
+    Column{"removes/s", "removes_per_s", "removes", Column::Kind::kRate},
+    Column{"counters/s", "counter_operations_per_s", "counter_operations", Column::Kind::kRate},
+    Column{"GETs served/s", "two_sided_gets_per_s", "two_sided_gets", Column::Kind::kRate},
+    Column{"READs seen/s", "reported_reads_per_s", "reads_reported_by_clients",
+           Column::Kind::kRate},
+    Column{"clients", "connections", "connections", Column::Kind::kCount},
+    Column{"records", "records", "records", Column::Kind::kCount},
+    Column{"on disk", "records_on_disk", "records_on_disk", Column::Kind::kCount},
+    Column{"memory MiB", "memory_bytes", "memory_bytes", Column::Kind::kBytes},
+    Column{"queue MiB", "queue_bytes", "queue_bytes", Column::Kind::kBytes},
 };
 constexpr int kLinesPerHead = 20;
 
@@ -51,7 +57,7 @@ Json figures_between(const Json& before, const Json& now) {
       static_cast<double>(std::max<std::uint64_t>(rise_of(before, now, "uptime_ms"), 1)) / 1000;
   Json figures;
   for (const Column& column : kColumns) {
-    if (column.is_rate) {
+    if (column.kind == Column::Kind::kRate) {
       figures[column.name] = static_cast<double>(rise_of(before, now, column.number)) / seconds;
     } else {
       figures[column.name] = number_of(now, column.number);
@@ -74,9 +80,9 @@ std::string line_of(const Json& figures) {
   std::string line;
   for (const Column& column : kColumns) {
     const double number = figures[column.name].get<double>();
-    const bool is_mib = std::string_view(column.title).ends_with("MiB");
-    line += fmt::format("{:>14}", is_mib ? fmt::format("{:.1f}", number / (1 << 20))
-                                         : fmt::format("{:.0f}", number));
+    const bool is_bytes = column.kind == Column::Kind::kBytes;
+    line += fmt::format("{:>14}", is_bytes ? fmt::format("{:.1f}", number / (1 << 20))
+                                           : fmt::format("{:.0f}", number));
   }
   return line + fmt::format("{:>14.2f}", figures["processors"].get<double>());
 }

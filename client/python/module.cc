@@ -1,11 +1,9 @@
 // The module rkv._rkv: the client of many threads and the asynchronous one for Python.
 //
 // Invariants:
-//  PY-1  The interpreter's lock is not held while a call of the shared client blocks. Until then
-//  all
-//      bytes that the call uses are pinned by buffers, and no object of Python is touched.
-//  PY-2  Callbacks of the asynchronous client take the lock: the thread that polls holds it, and
-//  one
+//  PY-1  The interpreter's lock is not held while a call of the shared client blocks. Meanwhile
+//      buffers pin all bytes that the call uses, and no object of Python is touched.
+//  PY-2  Callbacks of the asynchronous client take the lock. The thread that polls holds it; one
 //      that closes does not while it waits.
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
 #include "common/log.h"
@@ -43,11 +42,7 @@ double as_seconds(Nanos time) {
 
 }  // namespace
 
-Monitor::Monitor(const Clock& clock) : clock_(clock) {
-  const auto wall = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::system_clock::now().time_since_epoch());
-  unix_ms_at_start_ = static_cast<std::uint64_t>(wall.count());
-}
+Monitor::Monitor(const Clock& clock) : clock_(clock), unix_ms_at_start_(wall_clock_ms()) {}
 
 Status Monitor::listen(const std::string& address, std::vector<std::string> names) {
   RKV_ASSIGN_OR_RETURN(http_,

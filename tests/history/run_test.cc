@@ -106,6 +106,9 @@ TEST(RecordedRun, IsLinearizable) {
   EXPECT_GT(report.clients_replaced, 0U);
   EXPECT_GT(report.async_operations, operations / 8);
   EXPECT_GT(report.async_reconnects, 0U);
+  if (operations >= 100'000) {  // one of 500 is, unless it has ended
+    EXPECT_GT(report.cancelled, 0U);
+  }
   EXPECT_GT(report.index_splits, 0U);
   EXPECT_GT(report.one_sided_gets, operations / 10);
   if (testing_support::device_has_atomics()) {

@@ -79,13 +79,17 @@ TEST(KvClient, StatsAreWatchedLineByLine) {
   const std::vector<std::string> lines = lines_of(watch.output());
   ASSERT_EQ(lines.size(), 20U) << watch.output();
   double most = 0;
-  for (const std::string& line : lines)
-    most = std::max(most, Json::parse(line).at("puts_per_s").get<double>());
+  double processors = 0;
+  for (const std::string& line : lines) {
+    const Json figures = Json::parse(line);
+    most = std::max(most, figures.at("puts_per_s").get<double>());
+    processors = std::max(processors, figures.at("processors").get<double>());
+  }
   EXPECT_GT(most, 10) << watch.output();
+  EXPECT_GT(processors, 0) << watch.output();
   const Json last = Json::parse(lines.back());
   EXPECT_EQ(last.at("records"), 1);
   EXPECT_EQ(last.at("server"), server.address());
-  EXPECT_GE(last.at("processors").get<double>(), 0);
 }
 
 TEST(KvClient, AWatchGoesOnWithAServerThatStartsAgain) {

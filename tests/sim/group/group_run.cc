@@ -101,7 +101,7 @@ class Run {
       const std::uint64_t writes = verdict_.writes;
       const std::uint64_t mark = answers_up_to();
       scheduler_.sleep(kServes / 4);
-      // Where an answer takes 100 ms, most clients of half a second go elsewhere before it.
+      // The clients are few and ask any replica: by chance none of them is answered for so long.
       const bool answers = verdict_.writes != writes || answers_up_to() > mark;
       stuck = !answers ? "no write is answered after all faults are over"
               : etcd_.stored().configuration->in_sync_count() != kHosts
