@@ -25,6 +25,9 @@ class Harness {
   virtual bool reads_at_once() { return false; }
   // Whether a message that finds no receive buffer waits for one. If not, it ends the connection.
   virtual bool holds_messages() { return true; }
+  // Whether bytes that come while a connection is established may stay unnoticed until the next
+  // come (soft-iWARP: rdma/README.md).
+  virtual bool may_hold_bytes_back() { return false; }
   // Whether a completed SEND says that the message has arrived.
   virtual bool confirms_messages() { return holds_messages(); }
   // How long connect() may take after its deadline.

@@ -25,6 +25,7 @@ class VerbsHarness final : public Harness {
   bool holds_messages() override {
     return !need(need(Device::of_connection_manager()).attributes()).iwarp;
   }
+  bool may_hold_bytes_back() override { return !holds_messages(); }
   // The kernel ends an iWARP request that nobody answers after 10 s, and not before.
   Nanos longest_giving_up() override {
     const bool iwarp = need(need(Device::of_connection_manager()).attributes()).iwarp;

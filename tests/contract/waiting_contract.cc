@@ -144,13 +144,27 @@ TEST_P(TransportContract, AcceptingOnAnotherThreadLosesNoMessage) {
     std::unique_ptr<Connection> passive;
     std::unique_ptr<Connection> active;
     std::atomic<bool> accepted = false;
+    std::atomic<bool> done = false;
+    const auto nudge = [&] {  // as a client's probe of a silent server does
+      Operation read = Operation::read(client.piece(0, 8), client.region->local_key(),
+                                       server.region->address(), server.region->remote_key(), 2);
+      while (!done) {
+        const std::size_t before = client.seen.size();
+        ASSERT_EQ(need(active->post(std::span(&read, 1))), 1U);
+        ASSERT_TRUE(client.until_seen(before + 1));
+      }
+    };
     harness_->run_both(
-        [&] { EXPECT_TRUE(server.until([&] { return accepted && server.seen.size() == 10; })); },
+        [&] {
+          EXPECT_TRUE(server.until([&] { return accepted && server.seen.size() == 10; }));
+          done = true;
+        },
         [&] {
           harness_->run_both(
               [&] {
                 auto incoming = need(listener->next(server.soon()));
-                passive = need(incoming->accept(*server.queue, {}, {}, client.soon()));
+                passive = need(incoming->accept(*server.queue, {.grant = Access::kRemoteRead}, {},
+                                                client.soon()));
                 accepted = true;
                 server.queue->wake();  // all messages may have been seen before
               },
@@ -163,6 +177,7 @@ TEST_P(TransportContract, AcceptingOnAnotherThreadLosesNoMessage) {
                 for (int i = 0; i < 10; ++i) {
                   EXPECT_EQ(need(active->post(std::span(&send, 1))), 1U);
                 }
+                if (harness_->may_hold_bytes_back()) nudge();
               });
         });
     for (const Seen& one : server.seen)
