@@ -59,7 +59,7 @@ struct Side {
   void send() {
     Batch batch = qp.batch();
     if (inlined) {
-      batch.send_inline(0, OpFlags::kSignaled, out().bytes());
+      batch.send(0, OpFlags::kSignaled, rdma::inlined(out().bytes()));
     } else {
       batch.send(0, OpFlags::kSignaled, out());
     }
@@ -68,7 +68,7 @@ struct Side {
   void write() {
     Batch batch = qp.batch();
     if (inlined) {
-      batch.write_inline(0, OpFlags::kSignaled, out().bytes(), in_of_peer());
+      batch.write(0, OpFlags::kSignaled, rdma::inlined(out().bytes()), in_of_peer());
     } else {
       batch.write(0, OpFlags::kSignaled, out(), in_of_peer());
     }

@@ -24,6 +24,12 @@ struct Places {
   std::uint32_t bytes = 0;  // of each READ
 };
 
+// Makes the compiler store what it would keep in registers or drop: an array that somebody reads.
+template <class Array>
+[[gnu::always_inline]] inline void store_all(Array& array) {
+  asm volatile("" : : "r"(&array) : "memory");
+}
+
 using InPlaceQueue = rdma::ExtendedCompletionQueue<rdma::WcField::kByteLength>;
 
 extern "C" {

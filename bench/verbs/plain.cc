@@ -55,6 +55,7 @@ namespace {
   for (std::uint64_t round = 0; round < rounds; ++round) {
     device.complete(count);
     const std::uint32_t found = take(device.completions(), done, count);
+    store_all(done);
     for (std::uint32_t i = 0; i < found; ++i) {
       if (done[i].status != IBV_WC_SUCCESS) failed();
       sum += done[i].wr_id;

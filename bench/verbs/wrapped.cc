@@ -37,6 +37,7 @@ using rdma::RemoteSpan;
     device.complete(count);
     const auto found = queue.poll(std::span(done).first(count));
     if (!found) failed();
+    store_all(done);
     for (const rdma::WorkCompletion& one : std::span(done).first(*found)) {
       if (!one.ok()) failed();
       sum += one.wr_id;

@@ -56,7 +56,7 @@ Status write_then_announce(Pair& pair) {
   Batch batch = pair.client.qp.batch();
   batch.write(2, OpFlags::kNone, pair.client.memory.local(0, 8),
               *pair.server.memory.remote().subspan(8192, 8));
-  batch.send_inline(3, OpFlags::kSignaled, rkv::as_bytes("at 8192"));
+  batch.send(3, OpFlags::kSignaled, inlined(rkv::as_bytes("at 8192")));
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
   RKV_ASSIGN_OR_RETURN(const WorkCompletion received, complete_one(pair.server.queue));
   RKV_RETURN_IF_ERROR(complete_one(pair.client.queue));

@@ -53,7 +53,7 @@ struct Node {
   Status send(const AddressHandle& to, std::uint32_t qp_num, std::uint32_t qkey,
               std::string_view text) {
     auto batch = qp->batch();
-    batch.to(to, qp_num, qkey).send_inline(2, OpFlags::kSignaled, rkv::as_bytes(text));
+    batch.op(2).signaled().to(to, qp_num, qkey).send(inlined(rkv::as_bytes(text)));
     RKV_RETURN_IF_ERROR(std::move(batch).submit());
     RKV_RETURN_IF_ERROR(complete_one(outgoing.queue));
     return {};

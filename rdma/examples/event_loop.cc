@@ -112,7 +112,7 @@ Status run() {
   for (std::uint32_t round = 1; round <= kMessages; ++round) {
     for (std::optional<Connection>& connection : loop.connections) {
       Batch batch = connection->client.qp.batch();
-      batch.send_inline(round, OpFlags::kSignaled, rkv::as_bytes("work"));
+      batch.send(round, OpFlags::kSignaled, inlined(rkv::as_bytes("work")));
       RKV_RETURN_IF_ERROR(std::move(batch).submit());
     }
     RKV_RETURN_IF_ERROR(loop.run_until(round * kConnections, epoll));

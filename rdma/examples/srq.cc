@@ -49,7 +49,7 @@ Result<Server> make_server(const ProtectionDomain& pd) {
 
 Status send(End& client, std::string_view text) {
   Batch batch = client.qp.batch();
-  batch.send_inline(1, OpFlags::kSignaled, rkv::as_bytes(text));
+  batch.send(1, OpFlags::kSignaled, inlined(rkv::as_bytes(text)));
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
   RKV_RETURN_IF_ERROR(complete_one(client.queue));
   return {};

@@ -35,7 +35,7 @@ struct Node {
 
   Status send(const AddressHandle& to, const Endpoint& peer, std::string_view text) {
     auto batch = qp.batch();
-    batch.to(to, peer.qp_num, peer.qkey).send_inline(2, OpFlags::kSignaled, rkv::as_bytes(text));
+    batch.op(2).signaled().to(to, peer.qp_num, peer.qkey).send(inlined(rkv::as_bytes(text)));
     RKV_RETURN_IF_ERROR(std::move(batch).submit());
     RKV_RETURN_IF_ERROR(complete_one(room.queue));  // it was sent; its arrival is never confirmed
     return {};

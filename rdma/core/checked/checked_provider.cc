@@ -221,7 +221,9 @@ int post_send(ibv_qp* raw, ibv_send_wr* chain, ibv_send_wr** refused) {
       Request& request = add(out, operation_of(at->opcode), at->wr_id, at->send_flags);
       take_pieces(request, *at);
       if (at->opcode == IBV_WR_LOCAL_INV) request.window_key = at->invalidate_rkey;
-      if (at->opcode == IBV_WR_BIND_MW) request.window = at->bind_mw.mw;
+      if (at->opcode == IBV_WR_BIND_MW) {
+        set_window(request, at->bind_mw.mw, at->bind_mw.bind_info);
+      }
     }
   };
   const auto own = original_of(raw->context).post_send;

@@ -198,7 +198,7 @@ Status QueuePairBase::bring_up(std::uint32_t qkey) {
 Status QueuePairBase::learn_longest_datagram() {
   RKV_ASSIGN_OR_RETURN(const Queried found, query(IBV_QP_PORT));
   RKV_ASSIGN_OR_RETURN(const PortAttributes port, device().port(found.attributes.port_num));
-  max_datagram_bytes_ = port.active_mtu_bytes;
+  limits_.datagram_bytes = port.active_mtu_bytes;
   return {};
 }
 

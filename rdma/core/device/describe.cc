@@ -72,7 +72,11 @@ const char* text_of(WorkKind kind) {
       return "RECV";
     case WorkKind::kReceiveOfWrite:
       return "RECV of a WRITE";
-    case WorkKind::kOther:
+    case WorkKind::kBindWindow:
+      return "bind of a window";
+    case WorkKind::kLocalInvalidate:
+      return "local invalidate";
+    case WorkKind::kUnknown:
       break;
   }
   return "other";

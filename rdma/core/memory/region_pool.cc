@@ -55,7 +55,7 @@ Status check(const RegionPoolOptions& options) {
     if (one.bytes <= before || one.bytes > kMaxSgeBytes || one.count == 0) {
       return fail(
           Code::kInvalidArgument,
-          "classes must ascend in bytes, from 1 byte to 2 GiB, with at least one piece each");
+          "classes must ascend in bytes, from 1 byte to below 2 GiB, with at least one piece each");
     }
     before = one.bytes;
   }

@@ -22,9 +22,10 @@ ClassicPoster::ClassicPoster(ibv_qp* to, const Options& options)
       to_(to),
       iwarp_(options.iwarp),
       room_(options.send_length),
+      most_pieces_(options.pieces),
       inline_bytes_(options.inline_bytes),
       chain_(room_ + 1),
-      pieces_(room_ + 1),
+      pieces_((room_ + 1) * most_pieces_),
       copies_((room_ + 1) * inline_bytes_) {
   qp_base.context = to->context;
   // Callers of the plain calls find an open batch by this mark (BatchCore::is_open).
@@ -39,7 +40,11 @@ ClassicPoster::ClassicPoster(ibv_qp* to, const Options& options)
   };
   wr_set_sge = [](ibv_qp_ex* self, std::uint32_t lkey, std::uint64_t address,
                   std::uint32_t length) {
-    of(self).set_piece({.addr = address, .length = length, .lkey = lkey});
+    const ibv_sge piece{.addr = address, .length = length, .lkey = lkey};
+    of(self).set_pieces({&piece, 1});
+  };
+  wr_set_sge_list = [](ibv_qp_ex* self, std::size_t count, const ibv_sge* pieces) {
+    of(self).set_pieces({pieces, count});
   };
   wr_set_inline_data = [](ibv_qp_ex* self, void* data, std::size_t length) {
     of(self).set_inline(data, length);
@@ -86,6 +91,18 @@ void ClassicPoster::offer(SendOps operations) {
     begin<IBV_WR_ATOMIC_FETCH_AND_ADD>(self).wr.atomic = {
         .remote_addr = address, .compare_add = add, .swap = 0, .rkey = rkey};
   };
+  // Only where they are asked for: without them there are no windows (lease.h).
+  if (has(operations, SendOps::kLocalInvalidate)) {
+    wr_local_inv = [](ibv_qp_ex* self, std::uint32_t rkey) {
+      begin<IBV_WR_LOCAL_INV>(self).invalidate_rkey = rkey;
+    };
+  }
+  if (has(operations, SendOps::kBindWindow)) {
+    wr_bind_mw = [](ibv_qp_ex* self, ibv_mw* window, std::uint32_t rkey,
+                    const ibv_mw_bind_info* info) {
+      begin<IBV_WR_BIND_MW>(self).bind_mw = {.mw = window, .rkey = rkey, .bind_info = *info};
+    };
+  }
   // What the device lacks ends in an error of the batch: the program may not know the device.
   const auto refused = []<class... Arguments>(void (*&function)(ibv_qp_ex*, Arguments...)) {
     function = [](ibv_qp_ex* self, Arguments...) {
@@ -112,7 +129,7 @@ ibv_send_wr& ClassicPoster::add(ibv_wr_opcode opcode) {
   } else {
     ++count_;
   }
-  ibv_send_wr& request = chain_[refusal_ == ENOMEM ? room_ : count_ - 1];
+  ibv_send_wr& request = chain_[current()];
   request = {};
   request.wr_id = wr_id;
   request.opcode = opcode;
@@ -121,29 +138,40 @@ ibv_send_wr& ClassicPoster::add(ibv_wr_opcode opcode) {
   return request;
 }
 
-// An empty piece is left out, because some providers take the length 0 for 2 GiB; but see POSTER-5.
-void ClassicPoster::set_piece(const ibv_sge& piece) {
-  const std::size_t at = refusal_ == ENOMEM ? room_ : count_ - 1;
-  const bool needed = iwarp_ && chain_[at].opcode == IBV_WR_RDMA_READ;
-  pieces_[at] = piece;
-  chain_[at].sg_list = &pieces_[at];
-  chain_[at].num_sge = piece.length != 0 || needed ? 1 : 0;
+// The place of the request that was added last.
+std::size_t ClassicPoster::current() const {
+  return refusal_ == ENOMEM ? room_ : count_ - 1;
+}
+
+// Empty pieces are left out, because some providers take the length 0 for 2 GiB; but see POSTER-5.
+void ClassicPoster::set_pieces(std::span<const ibv_sge> pieces) {
+  RKV_CHECK(pieces.size() <= most_pieces_, "a request has more pieces than its queue pair allows");
+  const std::size_t at = current();
+  ibv_sge* const list = &pieces_[at * most_pieces_];
+  const ibv_sge* const end = std::ranges::copy_if(pieces, list, [](const ibv_sge& piece) {
+                               return piece.length != 0;
+                             }).out;
+  chain_[at].sg_list = list;
+  chain_[at].num_sge = static_cast<int>(end - list);
+  if (end != list || !iwarp_ || chain_[at].opcode != IBV_WR_RDMA_READ) return;
+  *list = pieces.empty() ? ibv_sge{} : pieces.front();
+  chain_[at].num_sge = 1;
 }
 
 void ClassicPoster::set_inline(const void* data, std::size_t length) {
   RKV_CHECK(length <= inline_bytes_, "an inline message is longer than inline_bytes()");
-  const std::size_t at = refusal_ == ENOMEM ? room_ : count_ - 1;
+  const std::size_t at = current();
   std::byte* const copy = copies_.data() + at * inline_bytes_;
   if (length != 0) std::memcpy(copy, data, length);
-  set_piece({.addr = reinterpret_cast<std::uint64_t>(copy),
-             .length = static_cast<std::uint32_t>(length),
-             .lkey = 0});
+  const ibv_sge piece{.addr = reinterpret_cast<std::uint64_t>(copy),
+                      .length = static_cast<std::uint32_t>(length),
+                      .lkey = 0};
+  set_pieces({&piece, 1});
   if (length == 0) chain_[at].send_flags &= ~unsigned{IBV_SEND_INLINE};
 }
 
 void ClassicPoster::set_address(ibv_ah* handle, std::uint32_t qp_num, std::uint32_t qkey) {
-  chain_[refusal_ == ENOMEM ? room_ : count_ - 1].wr.ud = {
-      .ah = handle, .remote_qpn = qp_num, .remote_qkey = qkey};
+  chain_[current()].wr.ud = {.ah = handle, .remote_qpn = qp_num, .remote_qkey = qkey};
 }
 
 int ClassicPoster::complete() {

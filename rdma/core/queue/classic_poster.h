@@ -1,6 +1,6 @@
 // ClassicPoster: a queue pair that is posted to with ibv_post_send(3), behind the interface of an
-// extended queue pair, for providers without ibv_create_qp_ex(3). A batch is collected here and
-// posted at its end. Not public.
+// extended queue pair, for providers without ibv_create_qp_ex(3) or with lists of pieces that are
+// wrong there. A batch is collected here and posted at its end. Not public.
 //
 // Invariants:
 //  POSTER-1  A batch is posted whole or not at all, if it is longer than the send queue or has an
@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "rkv/rdma/flags.h"
@@ -33,6 +34,7 @@ class ClassicPoster final : public ibv_qp_ex {
   struct Options {
     SendOps operations = SendOps::kNone;
     std::uint32_t send_length = 0;  // as granted
+    std::uint32_t pieces = 1;       // of one request
     std::uint32_t inline_bytes = 0;
     bool iwarp = false;
   };
@@ -48,7 +50,8 @@ class ClassicPoster final : public ibv_qp_ex {
   void offer(SendOps operations);
   ibv_send_wr& add(ibv_wr_opcode opcode);
   void refuse(int error);
-  void set_piece(const ibv_sge& piece);
+  std::size_t current() const;
+  void set_pieces(std::span<const ibv_sge> pieces);
   void set_inline(const void* data, std::size_t length);
   void set_address(ibv_ah* handle, std::uint32_t qp_num, std::uint32_t qkey);
   void clear();
@@ -58,10 +61,11 @@ class ClassicPoster final : public ibv_qp_ex {
   ibv_qp* to_;
   bool iwarp_;
   std::size_t room_;  // requests of the longest batch
+  std::size_t most_pieces_;
   std::size_t inline_bytes_;
   // One more than `room_`: requests beyond it are written to the last and never posted.
   std::vector<ibv_send_wr> chain_;
-  std::vector<ibv_sge> pieces_;
+  std::vector<ibv_sge> pieces_;    // `most_pieces_` for each request
   std::vector<std::byte> copies_;  // inline data, `inline_bytes_` for each request
   std::size_t count_ = 0;          // requests of the open batch
   int refusal_ = 0;                // why the open batch will not be posted

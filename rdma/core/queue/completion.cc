@@ -201,7 +201,7 @@ const char* to_string(WcField one) {
 CompletionQueue::CompletionQueue(std::shared_ptr<detail::CompletionQueueState> state)
     : state_(std::move(state)),
       extended_(has(state_->fields, kBasicFields) ? state_->extended : nullptr),
-      chained_(state_->one_by_one ? nullptr : extended_),
+      chained_(state_->one_by_one || extended_ == nullptr ? &detail::polled_otherwise : extended_),
       one_by_one_(state_->one_by_one) {
   // A thread that takes an event of this queue gets the state's address from the kernel, which does
   // not synchronize in the C++ memory model. Taking this lock publishes the state to that thread.
@@ -315,43 +315,53 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
   return CompletionQueue(std::move(state));
 }
 
-Result<std::size_t> CompletionQueue::poll_otherwise(std::span<WorkCompletion> out) noexcept {
-  if (out.empty()) return 0U;
+ibv_cq_ex detail::polled_otherwise = [] {
+  ibv_cq_ex out{};
+  out.start_poll = [](ibv_cq_ex*, ibv_poll_cq_attr*) { return kPolledOtherwise; };
+  return out;
+}();
+
+Error Polled::error() const noexcept {
+  RKV_CHECK(answer_ < 0, "the error of a poll that has none");
+  if (answer_ <= -kPollCq)
+    return verb_error("ibv_poll_cq", static_cast<int>(-answer_ - kPollCq)).error();
+  return verb_error("ibv_start_poll", static_cast<int>(-answer_)).error();
+}
+
+Polled CompletionQueue::poll_otherwise(std::span<WorkCompletion> out) noexcept {
   return extended_ == nullptr ? poll_plain(out) : poll_one_by_one(out);
 }
 
-Result<std::size_t> CompletionQueue::poll_failed(int answer) noexcept {
-  return verb_error("ibv_start_poll", answer);
-}
-
-Result<std::size_t> CompletionQueue::poll_one_by_one(std::span<WorkCompletion> out) {
-  std::size_t count = 0;
+Polled CompletionQueue::poll_one_by_one(std::span<WorkCompletion> out) const noexcept {
+  std::int64_t count = 0;
   for (WorkCompletion& one : out) {
     ibv_poll_cq_attr none{};
-    const Result<bool> found = from_poll("ibv_start_poll", ibv_start_poll(extended_, &none));
+    const int started = ibv_start_poll(extended_, &none);
     // Completions read so far are valid; a broken queue fails again at the next call.
-    if (!found && count == 0) return std::unexpected(found.error());
-    if (!found || !*found) break;
+    if (started != 0 && started != ENOENT && count == 0) {
+      return Polled::of_start_poll(-std::int64_t{started});
+    }
+    if (started != 0) break;
     detail::fill(one, extended_, true);
     ++count;
     ibv_end_poll(extended_);
   }
-  return count;
+  return Polled::of_start_poll(count);
 }
 
-Result<std::size_t> CompletionQueue::poll_plain(std::span<WorkCompletion> out) {
+Polled CompletionQueue::poll_plain(std::span<WorkCompletion> out) const noexcept {
   std::array<ibv_wc, 32> raw;
   std::size_t count = 0;
   while (count < out.size()) {
-    const auto room = std::min(raw.size(), out.size() - count);
-    RKV_ASSIGN_OR_RETURN(
-        const std::size_t found,
-        from_count("ibv_poll_cq", ibv_poll_cq(state_->queue, static_cast<int>(room), raw.data())));
-    for (std::size_t i = 0; i < found; ++i)
-      fill_plain(out[count++], raw[i], one_by_one_);
+    const auto room = static_cast<int>(std::min(raw.size(), out.size() - count));
+    const int found = ibv_poll_cq(state_->queue, room, raw.data());
+    // As from_count(), way 4 of error.h.
+    if (found < 0) return Polled::of_poll_cq(found == -1 ? -EIO : found);
+    for (int i = 0; i < found; ++i)
+      fill_plain(out[count++], raw[static_cast<std::size_t>(i)], one_by_one_);
     if (found < room) break;
   }
-  return count;
+  return Polled::of_poll_cq(static_cast<std::int64_t>(count));
 }
 
 Status CompletionQueue::arm(bool solicited_only) {

@@ -9,31 +9,12 @@
 #include <utility>
 
 #include "rdma/core/checked/checked_hooks.h"
-#include "rdma/core/memory/piece_list.h"
 #include "rdma/core/queue/queue_pair_state.h"
+#include "rdma/core/queue/receive_chain.h"
 #include "rkv/rdma/transitions.h"
 
 namespace rkv::rdma {
 namespace {
-
-constexpr std::size_t kMaxInlineBytes = 1024;
-
-Status post_list(const detail::QueuePairState& to, ibv_send_wr request,
-                 std::span<const RegisteredSpan> pieces) {
-  ibv_qp* const queue = to.queue;
-  RKV_CHECK(!detail::BatchCore::is_open(*queue),
-            "a request is posted while a batch of its queue pair is open");
-  // As in a batch (POSTER-4, POSTER-5).
-  const bool reads = request.opcode == IBV_WR_RDMA_READ;
-  if (to.iwarp && !reads) request.send_flags |= IBV_SEND_FENCE;
-  const RegisteredSpan nothing;
-  if (to.iwarp && reads && pieces.empty()) pieces = {&nothing, 1};
-  detail::PieceList list(pieces);
-  request.sg_list = list.data();
-  request.num_sge = list.size();
-  ibv_send_wr* refused = nullptr;
-  return from_errno("ibv_post_send", ibv_post_send(queue, &request, &refused));
-}
 
 // Checks operations that need a device query. A device that lacks them may still create a queue
 // pair that names them, whose requests then fail. The bits are the kernel's, because older headers
@@ -116,7 +97,7 @@ Status check_options(const DeviceAttributes& limits, const QueuePairOptions& opt
     return out_of_range(
         "QueuePairOptions::send_length is above the device's max_work_requests (DeviceAttributes)");
   }
-  const std::uint32_t most = std::min(limits.max_sge, detail::kMaxSge);
+  const std::uint32_t most = std::min<std::uint32_t>(limits.max_sge, kMaxPieces);
   if (options.send_sge > most) {
     return out_of_range(
         "QueuePairOptions::send_sge is above 32 or the device's max_sge (DeviceAttributes)");
@@ -141,15 +122,13 @@ QueuePairBase::QueuePairBase() noexcept = default;
 // been destroyed.
 QueuePairBase::QueuePairBase(QueuePairBase&& other) noexcept
     : state_(std::move(other.state_)),
-      extended_(std::exchange(other.extended_, nullptr)),
-      inline_bytes_(other.inline_bytes_),
-      max_datagram_bytes_(other.max_datagram_bytes_) {}
+      extended_(std::exchange(other.extended_, &detail::moved_away)),
+      limits_(other.limits_) {}
 QueuePairBase& QueuePairBase::operator=(QueuePairBase&& other) noexcept {
   if (this == &other) return *this;
   state_ = std::move(other.state_);
-  extended_ = std::exchange(other.extended_, nullptr);
-  inline_bytes_ = other.inline_bytes_;
-  max_datagram_bytes_ = other.max_datagram_bytes_;
+  extended_ = std::exchange(other.extended_, &detail::moved_away);
+  limits_ = other.limits_;
   return *this;
 }
 QueuePairBase::~QueuePairBase() = default;
@@ -159,7 +138,7 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
                              const QueuePairOptions& options) {
   RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, pd.device().attributes());
   RKV_RETURN_IF_ERROR(check_options(limits, options));
-  if (options.inline_bytes > kMaxInlineBytes) {
+  if (options.inline_bytes > detail::kMaxInlineBytes) {
     return fail(Code::kInvalidArgument, "inline_bytes is 0 to 1024");
   }
   RKV_RETURN_IF_ERROR(has_newer_operations(pd.device(), operations));
@@ -193,24 +172,29 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   wanted.pd = pd.raw();
   wanted.send_ops_flags = std::to_underlying(operations);
-  state->max_read_sge = limits.max_read_sge;
   state->iwarp = limits.iwarp;
   errno = 0;
+  ibv_qp_ex* extended = nullptr;
   state->queue = ibv_create_qp_ex(pd.device().raw(), &wanted);
   if (state->queue == nullptr && lacks_extended(errno)) {
     RKV_ASSIGN_OR_RETURN(state->queue, create_classic(wanted, operations));
   } else if (state->queue == nullptr) {
     return verb_error("ibv_create_qp_ex", errno != 0 ? errno : EIO);
   } else {
-    extended_ = ibv_qp_to_qp_ex(state->queue);
+    extended = ibv_qp_to_qp_ex(state->queue);
   }
+  // rdma-core's SoftRoCE gives all pieces of ibv_wr_set_sge_list the first one's length.
+  if (limits.soft_roce && options.send_sge > 1) extended = nullptr;
   state->send_length = wanted.cap.max_send_wr;
   state_ = std::move(state);
-  inline_bytes_ = std::min<std::uint32_t>(wanted.cap.max_inline_data, kMaxInlineBytes);
-  // Without `extended_`, checked mode sees the plain calls of the poster.
-  checked::pair_begins(raw(), extended_, wanted.srq, state_->send_length);
-  if (extended_ != nullptr) {
-    detail::refuse_the_rest(*extended_);
+  limits_ = {.inline_bytes = std::min(wanted.cap.max_inline_data, detail::kMaxInlineBytes),
+             .pieces = options.send_sge,
+             .read_pieces = std::min(options.send_sge, limits.max_read_sge)};
+  // Without `extended`, checked mode sees the plain calls of the poster.
+  checked::pair_begins(raw(), extended, wanted.srq, state_->send_length);
+  if (extended != nullptr) {
+    detail::refuse_the_rest(*extended);
+    extended_ = extended;
     return {};
   }
   constexpr SendOps kAtomics = SendOps::kCompareSwap | SendOps::kFetchAdd;
@@ -218,83 +202,25 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   state_->poster = std::make_unique<detail::ClassicPoster>(
       raw(), detail::ClassicPoster::Options{.operations = operations,
                                             .send_length = state_->send_length,
-                                            .inline_bytes = inline_bytes_,
+                                            .pieces = std::max(options.send_sge, 1U),
+                                            .inline_bytes = limits_.inline_bytes,
                                             .iwarp = limits.iwarp});
   extended_ = state_->poster.get();
   return {};
 }
 
 Status QueuePairBase::post_receives(std::span<const ReceiveRequest> requests) {
-  constexpr std::size_t kChain = 32;
-  std::array<ibv_sge, kChain> pieces;
-  std::array<ibv_recv_wr, kChain> chain;
-  while (!requests.empty()) {
-    const auto now = requests.first(std::min(kChain, requests.size()));
-    for (std::size_t i = 0; i < now.size(); ++i) {
-      pieces[i] = now[i].buffer.sge();
-      chain[i] = {.wr_id = now[i].wr_id,
-                  .next = i + 1 < now.size() ? &chain[i + 1] : nullptr,
-                  .sg_list = &pieces[i],
-                  .num_sge = 1};
-    }
+  detail::ReceiveChain chain(requests);
+  while (ibv_recv_wr* const next = chain.next()) {
     ibv_recv_wr* refused = nullptr;
-    RKV_RETURN_IF_ERROR(from_errno("ibv_post_recv", ibv_post_recv(raw(), &chain[0], &refused)));
-    requests = requests.subspan(now.size());
+    RKV_RETURN_IF_ERROR(from_errno("ibv_post_recv", ibv_post_recv(raw(), next, &refused)));
   }
   return {};
 }
 
-Status QueuePairBase::post_receive(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces) {
-  detail::PieceList list(pieces);
-  ibv_recv_wr request{
-      .wr_id = wr_id, .next = nullptr, .sg_list = list.data(), .num_sge = list.size()};
-  ibv_recv_wr* refused = nullptr;
-  return from_errno("ibv_post_recv", ibv_post_recv(raw(), &request, &refused));
-}
-
-Status QueuePairBase::read_pieces(std::uint64_t wr_id, OpFlags flags,
-                                  std::span<const RegisteredSpan> to, const RemoteSpan& from) {
-  std::size_t length = 0;
-  for (const RegisteredSpan& piece : to)
-    length += piece.size();
-  RKV_CHECK(length <= from.length, "a request reaches past its remote span");
-  // rdma-core's soft-iWARP accepts the request and reads the first piece only.
-  if (to.size() > live().max_read_sge) {
-    return fail_call(Code::kInvalidArgument, "ibv_post_send", 0,
-                     "a READ has more pieces than the device's max_read_sge (DeviceAttributes)");
-  }
-  ibv_send_wr request{};
-  request.wr_id = wr_id;
-  request.opcode = IBV_WR_RDMA_READ;
-  request.send_flags = std::to_underlying(flags);
-  request.wr.rdma = {.remote_addr = from.address, .rkey = from.rkey};
-  return post_list(live(), request, to);
-}
-
-Status QueuePairBase::send_pieces(std::uint64_t wr_id, OpFlags flags,
-                                  std::span<const RegisteredSpan> message) {
-  ibv_send_wr request{};
-  request.wr_id = wr_id;
-  request.opcode = IBV_WR_SEND;
-  request.send_flags = std::to_underlying(flags);
-  return post_list(live(), request, message);
-}
-
-Status QueuePairBase::send_pieces_to(std::uint64_t wr_id, OpFlags flags,
-                                     std::span<const RegisteredSpan> message, ibv_ah* receiver,
-                                     std::uint32_t qp_num, std::uint32_t qkey) {
-  std::size_t length = 0;
-  for (const RegisteredSpan& piece : message)
-    length += piece.size();
-  if (length > max_datagram_bytes_) {
-    return fail(Code::kTooLarge, "a datagram is longer than max_datagram_bytes()");
-  }
-  ibv_send_wr request{};
-  request.wr_id = wr_id;
-  request.opcode = IBV_WR_SEND;
-  request.send_flags = std::to_underlying(flags);
-  request.wr.ud = {.ah = receiver, .remote_qpn = qp_num, .remote_qkey = qkey};
-  return post_list(live(), request, message);
+Status QueuePairBase::post_receive(std::uint64_t wr_id, const Scatter& buffer) {
+  const ReceiveRequest request{.wr_id = wr_id, .buffer = buffer};
+  return post_receives({&request, 1});
 }
 
 Status QueuePairBase::modify(ibv_qp_attr attributes, int mask) {

@@ -43,10 +43,10 @@ struct QueuePairState {
   std::shared_ptr<CompletionQueueState> receives;
   std::shared_ptr<ibv_srq> shared_receives;
   std::uint32_t send_length = 0;
-  std::uint32_t max_read_sge = 0;
   bool iwarp = false;
   ibv_qp* queue = nullptr;
-  std::unique_ptr<ClassicPoster> poster;  // if the provider has no extended queue pairs
+  std::unique_ptr<ClassicPoster>
+      poster;  // if the provider has no extended queue pairs, or faulty ones
   std::optional<Local> local;
 
   explicit QueuePairState(const Device& from) : device(from.share()) {}

@@ -1,11 +1,10 @@
 #include "rkv/rdma/srq.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include "rdma/core/checked/checked_hooks.h"
-#include "rdma/core/memory/piece_list.h"
+#include "rdma/core/queue/receive_chain.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -20,7 +19,7 @@ Status check_options(const DeviceAttributes& limits, const SharedReceiveQueueOpt
                      "SharedReceiveQueueOptions::length is not from 1 to the device's "
                      "max_srq_work_requests (DeviceAttributes)");
   }
-  if (options.sge == 0 || options.sge > std::min(limits.max_srq_sge, detail::kMaxSge)) {
+  if (options.sge == 0 || options.sge > std::min<std::uint32_t>(limits.max_srq_sge, kMaxPieces)) {
     return fail_call(Code::kInvalidArgument, "ibv_create_srq", 0,
                      "SharedReceiveQueueOptions::sge is not from 1 to 32 and the device's "
                      "max_srq_sge (DeviceAttributes)");
@@ -49,37 +48,22 @@ Result<SharedReceiveQueue> SharedReceiveQueue::create(const ProtectionDomain& pd
 }
 
 Status SharedReceiveQueue::post(std::span<const ReceiveRequest> requests, std::size_t* posted) {
-  constexpr std::size_t kChain = 32;  // work requests on the stack, one doorbell per chain
-  std::array<ibv_sge, kChain> pieces;
-  std::array<ibv_recv_wr, kChain> chain;
+  detail::ReceiveChain chain(requests);
   std::size_t done = 0;
   Status status;
-  while (status && done < requests.size()) {
-    const std::size_t count = std::min(kChain, requests.size() - done);
-    for (std::size_t i = 0; i < count; ++i) {
-      const ReceiveRequest& request = requests[done + i];
-      pieces[i] = request.buffer.sge();
-      chain[i] = {.wr_id = request.wr_id,
-                  .next = i + 1 < count ? &chain[i + 1] : nullptr,
-                  .sg_list = &pieces[i],
-                  .num_sge = 1};
-    }
+  while (ibv_recv_wr* const next = status ? chain.next() : nullptr) {
     ibv_recv_wr* refused = nullptr;
-    status = from_errno("ibv_post_srq_recv", ibv_post_srq_recv(queue_.get(), &chain[0], &refused));
-    done += status               ? count
-            : refused == nullptr ? 0
-                                 : static_cast<std::size_t>(refused - chain.data());
+    status = from_errno("ibv_post_srq_recv", ibv_post_srq_recv(queue_.get(), next, &refused));
+    // An error that names no request has posted none.
+    done += status || refused != nullptr ? chain.accepted(refused) : 0;
   }
   if (posted != nullptr) *posted = done;
   return status;
 }
 
-Status SharedReceiveQueue::post(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces) {
-  detail::PieceList list(pieces);
-  ibv_recv_wr request{
-      .wr_id = wr_id, .next = nullptr, .sg_list = list.data(), .num_sge = list.size()};
-  ibv_recv_wr* refused = nullptr;
-  return from_errno("ibv_post_srq_recv", ibv_post_srq_recv(queue_.get(), &request, &refused));
+Status SharedReceiveQueue::post(std::uint64_t wr_id, const Scatter& buffer) {
+  const ReceiveRequest request{.wr_id = wr_id, .buffer = buffer};
+  return post({&request, 1});
 }
 
 Status SharedReceiveQueue::arm_limit(std::uint32_t limit) {

@@ -32,7 +32,7 @@ bool is_atomic(WorkOp op) {
 // bug.
 Status check(const Work& work) {
   if (work.local.size() > kMaxSgeBytes) {
-    return fail(Code::kInvalidArgument, "one operation carries at most 2 GiB");
+    return fail(Code::kInvalidArgument, "one operation carries less than 2 GiB");
   }
   if (is_atomic(work.op) && work.local.size() != 8) {
     return fail(Code::kInvalidArgument, "the old value of an atomic takes exactly 8 bytes");
@@ -45,17 +45,16 @@ Status check(const Work& work) {
 
 void add(Batch& batch, std::uint64_t id, const Work& work, bool in_line) {
   const OpFlags flags = work.flags | OpFlags::kSignaled;
+  const Gather source = in_line ? Gather(inlined(work.local.bytes())) : Gather(work.local);
   switch (work.op) {
     case WorkOp::kSend:
-      if (in_line) return batch.send_inline(id, flags, work.local.bytes());
-      return batch.send(id, flags, work.local);
+      return batch.send(id, flags, source);
     case WorkOp::kSendImmediate:
-      return batch.send_immediate(id, flags, work.local, work.immediate);
+      return batch.op(id).with(flags).immediate(work.immediate).send(source);
     case WorkOp::kWrite:
-      if (in_line) return batch.write_inline(id, flags, work.local.bytes(), work.remote);
-      return batch.write(id, flags, work.local, work.remote);
+      return batch.write(id, flags, source, work.remote);
     case WorkOp::kWriteImmediate:
-      return batch.write_immediate(id, flags, work.local, work.remote, work.immediate);
+      return batch.op(id).with(flags).immediate(work.immediate).write(source, work.remote);
     case WorkOp::kRead:
       return batch.read(id, flags, work.local, work.remote);
     case WorkOp::kCompareSwap:

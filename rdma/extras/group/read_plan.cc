@@ -244,31 +244,15 @@ void ReadFlow::posted(std::size_t count) {
 }
 
 Status ReadFlow::post(QueuePair& qp) {
-  std::size_t left = may_post();
-  while (left != 0) {
-    // A READ with several destinations cannot be in a batch (queue_pair.h) and needs its own
-    // doorbell.
-    const auto single = [&](std::size_t ahead) { return (*plan_)[posted_ + ahead].to.size() == 1; };
-    const auto flags = [](const ReadPlan::Read& read) {
-      return read.signaled ? OpFlags::kSignaled : OpFlags::kNone;
-    };
-    if (!single(0)) {
-      const ReadPlan::Read read = (*plan_)[posted_];
-      RKV_RETURN_IF_ERROR(qp.post_read(first_wr_id_ + posted_, flags(read), read.to, read.from));
-      posted(1);
-      --left;
-      continue;
-    }
-    std::size_t count = 0;
-    Batch batch = qp.batch();
-    for (; count < left && single(count); ++count) {
-      const ReadPlan::Read read = (*plan_)[posted_ + count];
-      batch.read(first_wr_id_ + posted_ + count, flags(read), read.to[0], read.from);
-    }
-    RKV_RETURN_IF_ERROR(std::move(batch).submit());
-    posted(count);
-    left -= count;
+  const std::size_t count = may_post();
+  Batch batch = qp.batch();
+  for (std::size_t i = 0; i < count; ++i) {
+    const ReadPlan::Read read = (*plan_)[posted_ + i];
+    batch.read(first_wr_id_ + posted_ + i, read.signaled ? OpFlags::kSignaled : OpFlags::kNone,
+               read.to, read.from);
   }
+  RKV_RETURN_IF_ERROR(std::move(batch).submit());
+  posted(count);
   return {};
 }
 

@@ -79,9 +79,10 @@ Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
   }
   Batch batch = link_.queue_pair().batch();
   // meet() limited the ring to the peer's length, so the place is inside.
-  batch.write_immediate(kData, OpFlags::kSignaled, record,
-                        *peer_ring_.subspan(placing->offset, length),
-                        sender_->doorbell_of(*placing, length));
+  batch.op(kData)
+      .signaled()
+      .immediate(sender_->doorbell_of(*placing, length))
+      .write(record, *peer_ring_.subspan(placing->offset, length));
   RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
   sender_->sent(*placing);
   return length - kRecordHeader;

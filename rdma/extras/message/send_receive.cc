@@ -151,7 +151,7 @@ Status SendReceiveState::start(std::uint64_t number, std::size_t length) {
   const RegisteredSpan message = send_buffer(number).first(length);
   Batch batch = link_.queue_pair().batch();
   if (length <= std::min(options_.inline_bytes, link_.queue_pair().inline_bytes())) {
-    batch.send_inline(number, OpFlags::kSignaled, message.bytes());
+    batch.send(number, OpFlags::kSignaled, inlined(message.bytes()));
   } else {
     batch.send(number, OpFlags::kSignaled, message);
   }

@@ -2,6 +2,7 @@
 
 #include <infiniband/efadv.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "rdma/core/queue/queue_pair_state.h"
@@ -55,11 +56,12 @@ Result<SrdQueuePair> SrdQueuePair::create(const ProtectionDomain& pd, const Comp
   state->send_length = wanted.cap.max_send_wr;
   SrdQueuePair out;
   out.state_ = std::move(state);
-  out.inline_bytes_ = wanted.cap.max_inline_data;
+  out.limits_.inline_bytes = std::min(wanted.cap.max_inline_data, detail::kMaxInlineBytes);
   out.has_reads_ = limits.reads;
-  out.extended_ = ibv_qp_to_qp_ex(out.raw());
-  if (out.extended_ == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
-  detail::refuse_the_rest(*out.extended_);
+  ibv_qp_ex* const extended = ibv_qp_to_qp_ex(out.raw());
+  if (extended == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
+  detail::refuse_the_rest(*extended);
+  out.extended_ = extended;
   RKV_RETURN_IF_ERROR(out.activate(options));
   return out;
 }

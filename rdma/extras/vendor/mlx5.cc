@@ -2,6 +2,7 @@
 
 #include <infiniband/mlx5dv.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -73,10 +74,11 @@ Result<DcInitiator> DcInitiator::create(const ProtectionDomain& pd, const Comple
   DcInitiator out;
   RKV_ASSIGN_OR_RETURN(out.state_, make(pd, wanted, kind));
   out.state_->sends = sends.shared();
-  out.inline_bytes_ = wanted.cap.max_inline_data;
-  out.extended_ = ibv_qp_to_qp_ex(out.raw());
-  if (out.extended_ == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
-  detail::refuse_the_rest(*out.extended_);
+  out.limits_.inline_bytes = std::min(wanted.cap.max_inline_data, detail::kMaxInlineBytes);
+  ibv_qp_ex* const extended = ibv_qp_to_qp_ex(out.raw());
+  if (extended == nullptr) return verb_error("ibv_qp_to_qp_ex", EOPNOTSUPP);
+  detail::refuse_the_rest(*extended);
+  out.extended_ = extended;
   RKV_RETURN_IF_ERROR(out.activate(options));
   return out;
 }

@@ -165,7 +165,7 @@ void VerbsConnection::append(Batch& batch, const Operation& operation, std::uint
                                         .kind = completion_kind(operation.kind),
                                         .report = operation.signaled};
   if (operation.kind == Operation::Kind::kSend && operation.inline_data) {
-    batch.send_inline(number, flags, operation.local);
+    batch.send(number, flags, inlined(operation.local));
     return;
   }
   const RegisteredSpan local = RegisteredSpan::unchecked(operation.local, operation.local_key);

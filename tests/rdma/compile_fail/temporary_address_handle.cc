@@ -5,8 +5,8 @@ void send(BasicQueuePair<Ud>& qp, const ProtectionDomain& pd, const RegisteredSp
   auto batch = qp.batch();
   auto to = AddressHandle::create(pd, {});
 #ifndef RKV_WRONG
-  batch.to(*to, 17, 42).send(1, OpFlags::kSignaled, message);
+  batch.op(1).signaled().to(*to, 17, 42).send(message);
 #else
-  batch.to(*AddressHandle::create(pd, {}), 17, 42).send(1, OpFlags::kSignaled, message);
+  batch.op(1).signaled().to(*AddressHandle::create(pd, {}), 17, 42).send(message);
 #endif
 }

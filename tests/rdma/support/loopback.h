@@ -33,6 +33,9 @@ T need(Result<T> result) {
   }
   return std::move(*result);
 }
+inline std::size_t need(const Polled& polled) {
+  return need(Result<std::size_t>(polled));
+}
 inline void need(const Status& status) {
   if (!status) {
     ADD_FAILURE() << to_string(status.error());
@@ -109,7 +112,7 @@ inline constexpr AccessFlags kEverything = AccessFlags::kLocalWrite | AccessFlag
 struct LoopbackOptions {
   AccessFlags server_region = kEverything;
   AccessFlags server_grants = kEverything;
-  QueuePairOptions qp = {.send_length = 256, .send_sge = 4, .inline_bytes = 256};
+  QueuePairOptions qp = {.send_length = 256, .inline_bytes = 256};
   ConnectionParameters link;
 };
 

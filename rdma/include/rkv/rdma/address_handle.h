@@ -2,7 +2,7 @@
 //
 //   RKV_ASSIGN_OR_RETURN(AddressHandle to, AddressHandle::create(pd, route.address));
 //   auto batch = qp.batch();                                  // qp: BasicQueuePair<Ud>
-//   batch.to(to, peer.qp_num, peer.qkey).send(1, OpFlags::kSignaled, message);
+//   batch.op(1).signaled().to(to, peer.qp_num, peer.qkey).send(message);
 //   // At the receiver: 40 bytes of GRH precede the message.
 //   RKV_ASSIGN_OR_RETURN(auto got, ReceivedDatagram::from(buffer, c.byte_length()));
 //   RKV_ASSIGN_OR_RETURN(auto back, AddressHandle::reply(pd, port, DatagramSource::of(c), got));

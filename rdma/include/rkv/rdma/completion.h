@@ -42,37 +42,24 @@
 
 namespace rkv::rdma {
 
-enum class WorkKind : unsigned char {
-  kSend,
-  kWrite,
-  kRead,
-  kCompareSwap,
-  kFetchAdd,
-  kReceive,
-  kReceiveOfWrite,  // a WRITE with immediate data consumed a receive
-  kOther,
+// What has completed. The numbers are those of verbs, so that no completion needs a translation.
+// Others than these are possible (ibv_wc_opcode in <infiniband/verbs.h>).
+enum class WorkKind : std::uint8_t {
+  kSend = IBV_WC_SEND,
+  kWrite = IBV_WC_RDMA_WRITE,
+  kRead = IBV_WC_RDMA_READ,
+  kCompareSwap = IBV_WC_COMP_SWAP,
+  kFetchAdd = IBV_WC_FETCH_ADD,
+  kBindWindow = IBV_WC_BIND_MW,
+  kLocalInvalidate = IBV_WC_LOCAL_INV,
+  kReceive = IBV_WC_RECV,
+  kReceiveOfWrite = IBV_WC_RECV_RDMA_WITH_IMM,  // a WRITE with immediate data consumed a receive
+  kUnknown = 255,  // no verbs opcode: a completion that failed does not tell
 };
-
 namespace detail {
-
-// A table instead of a switch, because this runs for every completion.
-inline constexpr auto kWorkKinds = [] {
-  std::array<WorkKind, IBV_WC_RECV_RDMA_WITH_IMM + 1> kinds{};
-  kinds.fill(WorkKind::kOther);
-  kinds[IBV_WC_SEND] = WorkKind::kSend;
-  kinds[IBV_WC_RDMA_WRITE] = WorkKind::kWrite;
-  kinds[IBV_WC_RDMA_READ] = WorkKind::kRead;
-  kinds[IBV_WC_COMP_SWAP] = WorkKind::kCompareSwap;
-  kinds[IBV_WC_FETCH_ADD] = WorkKind::kFetchAdd;
-  kinds[IBV_WC_RECV] = WorkKind::kReceive;
-  kinds[IBV_WC_RECV_RDMA_WITH_IMM] = WorkKind::kReceiveOfWrite;
-  return kinds;
-}();
 constexpr WorkKind work_kind(ibv_wc_opcode opcode) {
-  const auto code = static_cast<unsigned>(opcode);
-  return code < kWorkKinds.size() ? kWorkKinds[code] : WorkKind::kOther;
+  return static_cast<WorkKind>(opcode);
 }
-
 }  // namespace detail
 
 // One completion. If status is not IBV_WC_SUCCESS, only wr_id, qp_num, status and vendor_error are
@@ -84,7 +71,7 @@ struct WorkCompletion {
   std::uint32_t immediate = 0;    // host byte order
   std::uint32_t vendor_error = 0;
   ibv_wc_status status = IBV_WC_SUCCESS;
-  WorkKind kind = WorkKind::kOther;
+  WorkKind kind = WorkKind::kUnknown;
   bool has_immediate = false;
   bool has_invalidated = false;  // the peer sent with invalidate: `immediate` is the window's key
   bool ok() const { return status == IBV_WC_SUCCESS; }
@@ -112,10 +99,10 @@ constexpr unsigned invalidate_flag(bool soft_roce) {
            .status = status};
     return;
   }
-  out.vendor_error = 0;
   out.kind = work_kind(ibv_wc_read_opcode(queue));
   out.byte_length = ibv_wc_read_byte_len(queue);
   out.immediate = 0;
+  out.vendor_error = 0;
   out.has_immediate = false;
   out.has_invalidated = false;
   const unsigned flags = ibv_wc_read_wc_flags(queue);
@@ -127,10 +114,44 @@ constexpr unsigned invalidate_flag(bool soft_roce) {
       out.has_immediate ? ntohl(ibv_wc_read_imm_data(queue)) : ibv_wc_read_invalidated_rkey(queue);
 }
 
+// Stands for a queue that is polled otherwise (CompletionQueue::poll). Its start_poll says so: then
+// no poll of another queue has to ask.
+extern RKV_EXPORT ibv_cq_ex polled_otherwise;
+inline constexpr int kPolledOtherwise = -1;  // no errno
+
 struct CompletionChannelState;
 struct CompletionQueueState;
 
 }  // namespace detail
+
+// The answer of a poll: the number of completions, or why the queue is broken. It is used as a
+// Result, and converts to one; but it stays in a register, which a Result does not.
+class [[nodiscard]] Polled {
+ public:
+  // `answer`: a count, or the negative errno of that verb.
+  static Polled of_start_poll(std::int64_t answer) noexcept { return Polled(answer); }
+  static Polled of_poll_cq(std::int64_t answer) noexcept {
+    return Polled(answer < 0 ? answer - kPollCq : answer);
+  }
+  explicit operator bool() const noexcept { return answer_ >= 0; }
+  bool has_value() const noexcept { return answer_ >= 0; }
+  // REQUIRES: has_value().
+  std::size_t operator*() const noexcept { return static_cast<std::size_t>(answer_); }
+  std::size_t value() const noexcept { return **this; }
+  // REQUIRES: !has_value().
+  RKV_EXPORT Error error() const noexcept;
+  // NOLINTNEXTLINE(google-explicit-constructor): as a Result.
+  operator Result<std::size_t>() const noexcept {
+    if (answer_ < 0) [[unlikely]]
+      return std::unexpected(error());
+    return **this;
+  }
+
+ private:
+  static constexpr std::int64_t kPollCq = std::int64_t{1} << 32;  // above every errno
+  explicit Polled(std::int64_t answer) noexcept : answer_(answer) {}
+  std::int64_t answer_;
+};
 
 class CompletionQueue;
 
@@ -227,7 +248,7 @@ class RKV_EXPORT CompletionQueue {
   // Fills `out` with available completions; returns their number. No system call, does not block.
   // An error means that the queue itself is broken (overrun, device removed). The success path is
   // inline: a call would cost more than the rest of a completion.
-  Result<std::size_t> poll(std::span<WorkCompletion> out) noexcept;
+  Polled poll(std::span<WorkCompletion> out) noexcept;
   // Requests one event on the channel at the next completion (ibv_req_notify_cq(3)). Completions
   // that arrived before the call raise none: arm, then poll once more, and only then wait.
   Status arm(bool solicited_only = false);
@@ -264,33 +285,34 @@ class RKV_EXPORT CompletionQueue {
   static Result<CompletionQueue> create(const Device& device, const CompletionQueueOptions& options,
                                         WcField fields, bool classic);
   ibv_cq_ex* raw_extended() const;
-  Result<std::size_t> poll_otherwise(std::span<WorkCompletion> out) noexcept;
-  Result<std::size_t> poll_plain(std::span<WorkCompletion> out);
-  Result<std::size_t> poll_one_by_one(std::span<WorkCompletion> out);
-  static Result<std::size_t> poll_failed(int answer) noexcept;
+  Polled poll_otherwise(std::span<WorkCompletion> out) noexcept;
+  Polled poll_plain(std::span<WorkCompletion> out) const noexcept;
+  Polled poll_one_by_one(std::span<WorkCompletion> out) const noexcept;
   std::shared_ptr<detail::CompletionQueueState> state_;
   ibv_cq_ex* extended_ = nullptr;
-  ibv_cq_ex* chained_ = nullptr;  // the same queue, if one poll may take several completions
+  // The same queue, if one poll may take several completions.
+  ibv_cq_ex* chained_ = &detail::polled_otherwise;
   bool one_by_one_ = false;
 };
 
-inline Result<std::size_t> CompletionQueue::poll(std::span<WorkCompletion> out) noexcept {
+inline Polled CompletionQueue::poll(std::span<WorkCompletion> out) noexcept {
+  if (out.empty()) [[unlikely]]
+    return Polled::of_start_poll(0);
   ibv_cq_ex* const queue = chained_;
-  if (queue == nullptr || out.empty()) [[unlikely]]
-    return poll_otherwise(out);
   WorkCompletion* next = out.data();
   WorkCompletion* const end = next + out.size();
   ibv_poll_cq_attr none{};
   const int started = ibv_start_poll(queue, &none);
   if (started != 0) {  // ibv_end_poll must not be called then
-    if (started == ENOENT) return 0U;
-    return poll_failed(started);
+    if (started == detail::kPolledOtherwise) [[unlikely]]
+      return poll_otherwise(out);
+    return Polled::of_start_poll(started == ENOENT ? 0 : -std::int64_t{started});
   }
   do {
     detail::fill(*next++, queue, false);
   } while (next != end && ibv_next_poll(queue) == 0);
   ibv_end_poll(queue);
-  return static_cast<std::size_t>(next - out.data());
+  return Polled::of_start_poll(next - out.data());
 }
 
 // Waits until `fd` is readable; false when the deadline passed first. Blocks. poll(2).

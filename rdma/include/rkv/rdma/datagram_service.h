@@ -11,7 +11,7 @@
 //   RKV_ASSIGN_OR_RETURN(auto resolver, DatagramResolver::resolve(server, {}, deadline));
 //   RKV_ASSIGN_OR_RETURN(const DatagramPeer peer,
 //                        std::move(resolver).look_up(pd, as_bytes("hello"), deadline));
-//   batch.to(peer.handle, peer.qp_num, peer.qkey).send(1, OpFlags::kSignaled, message);
+//   batch.op(1).signaled().to(peer.handle, peer.qp_num, peer.qkey).send(message);
 //
 // The Q_Key belongs to the port space, not to the program. Every client that addresses a service by
 // IP receives kDatagramQkey, and accept() refuses a queue pair that has another. So the Q_Key

@@ -53,17 +53,10 @@ struct SrdDestination {
 // REQUIRES: SrdQueuePair::has_reads(). A READ has at most EfaAttributes::max_read_bytes.
 class RKV_EXPORT SrdBatch : public detail::DirectedBatch<SrdBatch, SrdDestination> {
  public:
-  void send_inline(std::uint64_t wr_id, OpFlags flags, const SrdDestination& to, Bytes message) {
-    begin_inline(wr_id, flags, message.size());
-    ibv_wr_send(queue_);
-    address(to);
-    set_inline(message);
-  }
-
  private:
   friend class SrdQueuePair;
   friend class detail::DirectedBatch<SrdBatch, SrdDestination>;
-  SrdBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes) : DirectedBatch(queue, inline_bytes) {}
+  using DirectedBatch::DirectedBatch;
   void address(const SrdDestination& to) {
     ibv_wr_set_ud_addr(queue_, to.handle, to.qp_num, to.qkey);
   }
@@ -86,7 +79,7 @@ class RKV_EXPORT SrdQueuePair : public QueuePairBase {
   SrdQueuePair(SrdQueuePair&&) noexcept = default;
   SrdQueuePair& operator=(SrdQueuePair&&) noexcept = default;
 
-  [[nodiscard]] SrdBatch batch() RKV_LIFETIMEBOUND { return {extended_, inline_bytes_}; }
+  [[nodiscard]] SrdBatch batch() RKV_LIFETIMEBOUND { return {extended_, limits_}; }
   bool has_reads() const { return has_reads_; }
 
  private:

@@ -45,33 +45,35 @@ struct DcDestination {
 // As BasicBatch, with a target for each operation.
 class RKV_EXPORT DcBatch : public detail::DirectedBatch<DcBatch, DcDestination> {
  public:
-  void write(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
-             const RegisteredSpan& from, const RemoteSpan& remote) {
-    begin(wr_id, flags, remote, from.size());
-    ibv_wr_rdma_write(queue_, remote.rkey, remote.address);
-    address_and_set(to, from);
+  void write(std::uint64_t wr_id, OpFlags flags, const DcDestination& to, const Gather& from,
+             const RemoteSpan& remote) {
+    check_inside(from.size(), remote);
+    gather(wr_id, flags, from, [&]() noexcept {
+      ibv_wr_rdma_write(queue_, remote.rkey, remote.address);
+      address(to);
+    });
   }
   // The 8-byte old value is written to `old_value`.
   void compare_swap(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
                     const RegisteredSpan& old_value, const RemoteSpan& word, std::uint64_t expected,
                     std::uint64_t desired) {
-    RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
-    begin(wr_id, flags, word, 8);
-    ibv_wr_atomic_cmp_swp(queue_, word.rkey, word.address, expected, desired);
-    address_and_set(to, old_value);
+    atomic(wr_id, flags, old_value, word, [&]() noexcept {
+      ibv_wr_atomic_cmp_swp(queue_, word.rkey, word.address, expected, desired);
+      address(to);
+    });
   }
   void fetch_add(std::uint64_t wr_id, OpFlags flags, const DcDestination& to,
                  const RegisteredSpan& old_value, const RemoteSpan& word, std::uint64_t addend) {
-    RKV_CHECK(old_value.size() == 8, "the old value of an atomic is 8 bytes long");
-    begin(wr_id, flags, word, 8);
-    ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
-    address_and_set(to, old_value);
+    atomic(wr_id, flags, old_value, word, [&]() noexcept {
+      ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend);
+      address(to);
+    });
   }
 
  private:
   friend class DcInitiator;
   friend class detail::DirectedBatch<DcBatch, DcDestination>;
-  DcBatch(ibv_qp_ex* queue, std::uint32_t inline_bytes) : DirectedBatch(queue, inline_bytes) {}
+  using DirectedBatch::DirectedBatch;
   void address(const DcDestination& to);
 };
 
@@ -95,7 +97,7 @@ class RKV_EXPORT DcInitiator : public QueuePairBase {
   DcInitiator(DcInitiator&&) noexcept = default;
   DcInitiator& operator=(DcInitiator&&) noexcept = default;
 
-  [[nodiscard]] DcBatch batch() RKV_LIFETIMEBOUND { return {extended_, inline_bytes_}; }
+  [[nodiscard]] DcBatch batch() RKV_LIFETIMEBOUND { return {extended_, limits_}; }
 
  private:
   DcInitiator() noexcept = default;

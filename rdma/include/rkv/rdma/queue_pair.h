@@ -47,9 +47,12 @@ namespace rkv::rdma {
 struct QueuePairOptions {
   std::uint32_t send_length = 128;
   std::uint32_t receive_length = 128;  // ignored with a shared receive queue
-  std::uint32_t send_sge = 1;          // local spans of one request: post_read(), post_send()
-  std::uint32_t receive_sge = 1;       // local spans of one receive: post_receive()
-  std::uint32_t inline_bytes = 0;      // longest inline message, at most 1024
+  // The most local spans of one request and of one receive: at most 32 and the device's max_sge. On
+  // SoftRoCE, more than one send span takes the older way to post, ibv_post_send(3): the lists of
+  // its newer one are wrong.
+  std::uint32_t send_sge = 1;
+  std::uint32_t receive_sge = 1;
+  std::uint32_t inline_bytes = 0;              // longest inline message, at most 1024
   const SharedReceiveQueue* shared = nullptr;  // the source of receives
   // With fewer operations a device without atomics can be used. Operations that the transport lacks
   // are ignored. A provider without extended work requests has no windows; there a batch with an
@@ -108,9 +111,8 @@ class RKV_EXPORT QueuePairBase {
   // Posts receives to this queue pair's own receive queue; not with a shared receive queue, and not
   // before the state INIT. On an error the receives before the failing one have been posted.
   Status post_receives(std::span<const ReceiveRequest> requests);
-  // Posts one receive whose message is scattered over several spans, in their order. The device
-  // refuses more than the options' receive_sge. REQUIRES: at most 32.
-  Status post_receive(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces);
+  // The same for one receive.
+  Status post_receive(std::uint64_t wr_id, const Scatter& buffer);
 
   // Changes any set of attributes, for cases that the functions here do not cover
   // (ibv_modify_qp(3)). kInvalidArgument: the error text names what is wrong: the transition, its
@@ -130,7 +132,8 @@ class RKV_EXPORT QueuePairBase {
   Result<Queried> query(int mask) const;  // ibv_query_qp(3), a system call
 
   std::uint32_t number() const;
-  std::uint32_t inline_bytes() const { return inline_bytes_; }  // as granted by the device
+  // As granted by the device.
+  std::uint32_t inline_bytes() const { return limits_.inline_bytes; }
   std::uint32_t send_length() const;
   bool has_shared_receive_queue() const;
   const Device& device() const;
@@ -157,16 +160,10 @@ class RKV_EXPORT QueuePairBase {
   Status learn_longest_datagram();
   Result<RouteReport> report_route(const Endpoint& peer) const;
   Status change_remote_access(AccessFlags access);
-  Status read_pieces(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> to,
-                     const RemoteSpan& from);
-  Status send_pieces(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message);
-  Status send_pieces_to(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message,
-                        ibv_ah* receiver, std::uint32_t qp_num, std::uint32_t qkey);
 
   std::shared_ptr<detail::QueuePairState> state_;
-  ibv_qp_ex* extended_ = nullptr;
-  std::uint32_t inline_bytes_ = 0;
-  std::uint32_t max_datagram_bytes_ = 0;  // UD, active
+  ibv_qp_ex* extended_ = &detail::moved_away;  // never null
+  detail::RequestLimits limits_;
 };
 
 template <TransportType T = Rc>
@@ -187,40 +184,17 @@ class BasicQueuePair : public QueuePairBase {
   BasicQueuePair(BasicQueuePair&&) noexcept = default;
   BasicQueuePair& operator=(BasicQueuePair&&) noexcept = default;
 
-  [[nodiscard]] BasicBatch<T> batch() & noexcept RKV_LIFETIMEBOUND {
-    if constexpr (std::same_as<T, Ud>) {
-      return {extended_, inline_bytes_, max_datagram_bytes_};
-    } else {
-      return {extended_, inline_bytes_};
-    }
+  [[nodiscard]] BasicBatch<T> batch() & noexcept RKV_LIFETIMEBOUND { return {extended_, limits_}; }
+  // One request, posted at once with its own doorbell: qp.op(1).signaled().send(message) (Op in
+  // batch.h). No batch may be open.
+  Op<T, detail::IntoQueuePair<T>> op(std::uint64_t wr_id) & noexcept RKV_LIFETIMEBOUND {
+    return {detail::IntoQueuePair<T>{this}, wr_id, OpFlags::kNone, {}, {}};
   }
   // The longest message: the port's active MTU when the queue pair became active.
   std::uint32_t max_datagram_bytes() const
     requires std::same_as<T, Ud>
   {
-    return max_datagram_bytes_;
-  }
-
-  // Posts one request with several local spans, at most the options' send_sge, with its own
-  // doorbell. No batch may be open. Uses the older ibv_post_send(3): with ibv_wr_set_sge_list,
-  // rdma-core's SoftRoCE provider takes the first span's length for all spans.
-  Status post_read(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> to,
-                   const RemoteSpan& from)
-    requires(HasRead<T> && Connected<T>)
-  {
-    return read_pieces(wr_id, flags, to, from);
-  }
-  Status post_send(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message)
-    requires Connected<T>
-  {
-    return send_pieces(wr_id, flags, message);
-  }
-  // Posts a datagram of several spans, at most max_datagram_bytes() in total; else kTooLarge.
-  Status post_send(std::uint64_t wr_id, OpFlags flags, std::span<const RegisteredSpan> message,
-                   const AddressHandle& receiver, std::uint32_t qp_num, std::uint32_t qkey)
-    requires std::same_as<T, Ud>
-  {
-    return send_pieces_to(wr_id, flags, message, receiver.raw(), qp_num, qkey);
+    return limits_.datagram_bytes;
   }
 
   // Sets the peer's access rights from now on. In state RTS it acts as a gate: kNone refuses READs
@@ -237,6 +211,18 @@ class BasicQueuePair : public QueuePairBase {
 };
 
 using QueuePair = BasicQueuePair<Rc>;
+
+template <TransportType T>
+struct detail::IntoQueuePair {
+  using Answer = Status;
+  template <class Add>
+  Status operator()(Add add) const noexcept {
+    BasicBatch<T> batch = queue_pair->batch();
+    add(batch);
+    return std::move(batch).submit();
+  }
+  BasicQueuePair<T>* queue_pair;
+};
 
 // A queue pair that is not usable yet: it can post receives, return its endpoint, and become a
 // BasicQueuePair. If that fails the object remains: it can be queried, explained, and connected

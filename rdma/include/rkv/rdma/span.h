@@ -1,14 +1,15 @@
-// Pieces of registered memory: local (RegisteredSpan) and a peer's (RemoteSpan), with the same
-// slicing operations.
+// Pieces of registered memory: local (RegisteredSpan, RegisteredSource) and a peer's (RemoteSpan),
+// with the same slicing operations.
 //
 //   RegisteredSpan header = region.first(64);             // aborts if it reaches outside
 //   if (auto room = region.try_subspan(offset, length))   // empty if it reaches outside
 //     batch.read(1, OpFlags::kSignaled, *room, *offered.subspan(offset, length));
 //
-// Types that name local memory are RegisteredSpan, OwnedRegion and MemoryRegion; device memory and
-// dma-bufs are registered as a MemoryRegion. They have subspan, first, last, element and piece,
-// which abort: a wrong offset there is a bug in this program. Use the try_ forms for numbers from
-// outside the program; they return an empty optional instead.
+// Types that name local memory are RegisteredSpan and RegisteredSource, OwnedRegion, MemoryRegion
+// and ReadOnlyRegion; device memory and dma-bufs are registered as a MemoryRegion. They have
+// subspan, first, last, element and piece, which abort: a wrong offset there is a bug in this
+// program. Use the try_ forms for numbers from outside the program; they return an empty optional
+// instead.
 //
 // Types that name a peer's memory are RemoteSpan, RemoteArray and RemoteObject. They depend on data
 // that the peer sent, so every slicing operation returns an optional, and its arithmetic never
@@ -32,8 +33,9 @@
 
 namespace rkv::rdma {
 
-// The longest message of any verbs device: lengths in a work request are 32 bits wide.
-inline constexpr std::size_t kMaxSgeBytes = 0x8000'0000;
+// The most bytes that one piece of a request names. Verbs allow one byte more, but the top bit of a
+// length has another meaning to some devices: mlx5 marks inline data by it.
+inline constexpr std::size_t kMaxSgeBytes = 0x7FFF'FFFF;
 
 // Whether [offset, offset + length) lies in [0, whole). Never wraps.
 constexpr bool lies_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t whole) {
@@ -136,23 +138,33 @@ class LocalSlices {
 };
 
 // A piece of registered local memory. It comes from a region, which checks the bounds, or from
-// unchecked() if key and memory passed through code without regions.
-class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredSpan> {
+// unchecked() if key and memory passed through code without regions. `Byte` is std::byte, or const
+// std::byte for memory that the device only reads.
+template <class Byte>
+class BasicRegisteredSpan
+    : public LocalSlices<BasicRegisteredSpan<Byte>, BasicRegisteredSpan<Byte>> {
  public:
-  RegisteredSpan() = default;
+  BasicRegisteredSpan() = default;
+  // A piece that may be written may be read.
+  template <class Other>
+    requires(std::same_as<Other, std::byte> && std::same_as<Byte, const std::byte>)
+  BasicRegisteredSpan(
+      const BasicRegisteredSpan<Other>& sink)  // NOLINT(google-explicit-constructor)
+      : bytes_(sink.bytes_), lkey_(sink.lkey_), addressable_(sink.addressable_) {}
   // The caller guarantees that `bytes` lie inside the region of `lkey`. Otherwise the device
   // refuses with a local protection error and the queue pair fails.
-  static RegisteredSpan unchecked(MutableBytes bytes, std::uint32_t lkey) {
+  static BasicRegisteredSpan unchecked(std::span<Byte> bytes, std::uint32_t lkey) {
     return {bytes, lkey, true};
   }
   // Memory whose address in work requests differs from its CPU address, or that the CPU cannot
   // address: device memory, dma-buf, zero-based regions. Otherwise as unchecked().
-  static RegisteredSpan device_only(std::uint64_t address, std::size_t length, std::uint32_t lkey) {
-    return {{reinterpret_cast<std::byte*>(address), length}, lkey, false};
+  static BasicRegisteredSpan device_only(std::uint64_t address, std::size_t length,
+                                         std::uint32_t lkey) {
+    return {{reinterpret_cast<Byte*>(address), length}, lkey, false};
   }
 
   // REQUIRES: addressable(), that is, not created by device_only().
-  MutableBytes bytes() const {
+  std::span<Byte> bytes() const {
     RKV_CHECK(addressable_, "memory that only the device can address has no bytes here");
     return bytes_;
   }
@@ -162,24 +174,30 @@ class RKV_EXPORT RegisteredSpan : public LocalSlices<RegisteredSpan, RegisteredS
   std::uint32_t lkey() const { return lkey_; }
   // REQUIRES: size() <= kMaxSgeBytes.
   ibv_sge sge() const {
-    RKV_CHECK(size() <= kMaxSgeBytes, "a scatter/gather entry is at most 2 GiB long");
+    RKV_CHECK(size() <= kMaxSgeBytes, "a piece of a request is shorter than 2 GiB");
     return {.addr = address(), .length = static_cast<std::uint32_t>(size()), .lkey = lkey_};
   }
 
  private:
-  friend class LocalSlices<RegisteredSpan, RegisteredSpan>;
-  RegisteredSpan(MutableBytes bytes, std::uint32_t lkey, bool addressable)
+  friend class LocalSlices<BasicRegisteredSpan, BasicRegisteredSpan>;
+  friend class BasicRegisteredSpan<const std::byte>;
+  BasicRegisteredSpan(std::span<Byte> bytes, std::uint32_t lkey, bool addressable)
       : bytes_(bytes), lkey_(lkey), addressable_(addressable) {}
-  RegisteredSpan cut(std::size_t offset, std::size_t length) const {
+  BasicRegisteredSpan cut(std::size_t offset, std::size_t length) const {
     // Integer arithmetic, because a device-only address may be 0, and pointer arithmetic on null is
     // undefined.
-    return {{reinterpret_cast<std::byte*>(address() + offset), length}, lkey_, addressable_};
+    return {{reinterpret_cast<Byte*>(address() + offset), length}, lkey_, addressable_};
   }
   Bytes bytes_if_addressable() const { return addressable_ ? Bytes(bytes_) : Bytes(); }
-  MutableBytes bytes_;
+  std::span<Byte> bytes_;
   std::uint32_t lkey_ = 0;
   bool addressable_ = true;
 };
+
+// Memory that the device may write: the sink of receives, READs and atomics. Also a source.
+using RegisteredSpan = BasicRegisteredSpan<std::byte>;
+// Memory that the device only reads: the source of SENDs and WRITEs.
+using RegisteredSource = BasicRegisteredSpan<const std::byte>;
 static_assert(sizeof(RegisteredSpan) == 24, "passed around for every request");
 
 // A piece of a peer's memory. Values that a peer sent are not trusted: slice with subspan() and the

@@ -17,18 +17,22 @@
 
 #include "rkv/export.h"
 #include "rkv/rdma/memory.h"
+#include "rkv/rdma/pieces.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
 
 struct ReceiveRequest {
   std::uint64_t wr_id = 0;
-  RegisteredSpan buffer;  // must be kLocalWrite; belongs to the device until its completion
+  // One span, or an array of at most 32 pieces that are filled in their order (pieces.h). The array
+  // must live until the call that posts the request; the memory, which must be kLocalWrite, belongs
+  // to the device until the completion. The device refuses more pieces than the options allow.
+  Scatter buffer;
 };
 
 struct SharedReceiveQueueOptions {
   std::uint32_t length = 256;  // receives that may be posted
-  std::uint32_t sge = 1;       // pieces of one receive, at most 32: post() of pieces
+  std::uint32_t sge = 1;       // pieces of one receive, at most 32
 };
 
 class RKV_EXPORT SharedReceiveQueue {
@@ -43,9 +47,8 @@ class RKV_EXPORT SharedReceiveQueue {
   // Posts all, in chains. On an error the requests before the failing one have been posted; their
   // number is written to `posted` if that is not null. Does not block or allocate.
   Status post(std::span<const ReceiveRequest> requests, std::size_t* posted = nullptr);
-  // Posts one receive whose message is scattered over several pieces, in their order. The device
-  // refuses more than the options' sge. REQUIRES: at most 32.
-  Status post(std::uint64_t wr_id, std::span<const RegisteredSpan> pieces);
+  // The same for one receive.
+  Status post(std::uint64_t wr_id, const Scatter& buffer);
   // Requests one IBV_EVENT_SRQ_LIMIT_REACHED (Device::next_async_event) when fewer than `limit`
   // receives are left. The event fires once. Arm again after a refill, not before: if armed below
   // the limit, it fires only at the next receive. Some devices accept limits above the length; they

@@ -16,8 +16,9 @@ namespace {
 using namespace rkv;        // NOLINT(google-build-using-namespace)
 using namespace rkv::rdma;  // NOLINT(google-build-using-namespace)
 
+constexpr detail::RequestLimits kLimits = {.inline_bytes = 64, .pieces = 4, .read_pieces = 4};
 struct Opened : Batch {
-  explicit Opened(ibv_qp_ex* provider) : Batch(provider, 64) {}
+  explicit Opened(ibv_qp_ex* provider) : Batch(provider, kLimits) {}
 };
 
 struct Nothing {

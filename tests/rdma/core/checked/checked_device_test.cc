@@ -143,9 +143,8 @@ TEST_F(CheckedFlowsDeathTest, TwoBatchesOfOneQueuePairAreOpen) {
     const Batch open = client().batch();
     EXPECT_DEATH(std::ignore = client().batch(),
                  "a batch is opened while a batch of its queue pair is open");
-    const std::array pieces = {loop_->client.memory.local(0, 8)};
-    EXPECT_DEATH(std::ignore = client().post_send(1, OpFlags::kSignaled, pieces),
-                 "a request is posted while a batch of its queue pair is open");
+    EXPECT_DEATH(std::ignore = client().op(1).send(loop_->client.memory.local(0, 8)),
+                 "a batch is opened while a batch of its queue pair is open");
   }
   const Batch next = client().batch();
 }

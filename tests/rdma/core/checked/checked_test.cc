@@ -120,8 +120,9 @@ struct Fabric {
   }
 };
 
+constexpr detail::RequestLimits kLimits = {.inline_bytes = 64, .pieces = 4, .read_pieces = 4};
 struct Opened : Batch {
-  explicit Opened(ibv_qp_ex* provider) : Batch(provider, 64) {}
+  explicit Opened(ibv_qp_ex* provider) : Batch(provider, kLimits) {}
 };
 
 constexpr std::uint32_t kSendLength = 4;
@@ -303,7 +304,7 @@ TEST_F(CheckedDeathTest, AFencedRequestMaySendWhatAReadBeforeItBrings) {
 
 TEST_F(CheckedDeathTest, InlineBytesAreTheCallersAtOnce) {
   ASSERT_TRUE(pair_.post([&](Batch& batch) {
-    batch.send_inline(1, OpFlags::kSignaled, Bytes(memory_.bytes).first(64));
+    batch.send(1, OpFlags::kSignaled, inlined(Bytes(memory_.bytes).first(64)));
   }));
   second_.read(2, memory_.local(0, 64));
   poll({.wr_id = 2, .qp_num = 0x12});

@@ -135,8 +135,8 @@ TEST(ByHandConnections, OneThreadIsBothSides) {
   // The passive side writes into the active side's memory, and vice versa.
   const auto write = [](QueuePair& qp, Half& from, Half& to, std::string_view text) {
     Batch batch = qp.batch();
-    batch.write_inline(1, OpFlags::kSignaled, as_bytes(text),
-                       *to.side.memory.remote().subspan(64, text.size()));
+    batch.write(1, OpFlags::kSignaled, inlined(as_bytes(text)),
+                *to.side.memory.remote().subspan(64, text.size()));
     need(std::move(batch).submit());
     EXPECT_TRUE(from.side.completion().ok());
     EXPECT_EQ(std::memcmp(to.side.at(64), text.data(), text.size()), 0);

@@ -168,7 +168,7 @@ TEST(Connecting, ReadsAndMessagesFlow) {
       RemoteSpan::from_bytes(connected.link->peer_data.bytes().first<RemoteSpan::kWireBytes>());
   Batch batch = connected.link->qp.batch();
   batch.read(1, OpFlags::kSignaled, connected.end->memory.local(0, 8), remote);
-  batch.send_inline(2, OpFlags::kSignaled | OpFlags::kFenced, as_bytes("done"));
+  batch.send(2, OpFlags::kSignaled | OpFlags::kFenced, inlined(as_bytes("done")));
   need(std::move(batch).submit());
   EXPECT_TRUE(connected.end->completion().ok());
   EXPECT_TRUE(connected.end->completion().ok());

@@ -228,7 +228,7 @@ TEST(MisusedQueuePairs, WithABatchOpenTakeNoOther) {
   {
     const Batch open = qp.batch();
     EXPECT_DEATH(std::ignore = qp.batch(), "a batch of its queue pair is open");
-    EXPECT_DEATH(std::ignore = qp.post_send(1, OpFlags::kNone, {}), "of its queue pair is open");
+    EXPECT_DEATH(std::ignore = qp.op(1).send(), "of its queue pair is open");
   }
   need(qp.batch().submit());
   {

@@ -43,7 +43,7 @@ struct Node {
   void send(const AddressHandle& to, std::uint32_t qp_num, std::uint32_t qkey,
             std::string_view text) {
     auto batch = qp->batch();
-    batch.to(to, qp_num, qkey).send_inline(100, OpFlags::kSignaled, as_bytes(text));
+    batch.op(100).signaled().to(to, qp_num, qkey).send(inlined(as_bytes(text)));
     need(std::move(batch).submit());
     const WorkCompletion sent = side.completion();
     EXPECT_TRUE(sent.ok());

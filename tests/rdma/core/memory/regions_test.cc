@@ -12,6 +12,7 @@
 #include "rkv/rdma/device_memory.h"
 #include "rkv/rdma/import.h"
 #include "rkv/rdma/owned_region.h"
+#include "rkv/rdma/read_only_region.h"
 #include "rkv/rdma/region_pool.h"
 #include "rkv/rdma/remote_object.h"
 #include "rkv/rdma/special_regions.h"
@@ -48,6 +49,55 @@ bool lacks(const Result<T>& result, const char* verb) {
 
 bool is_soft_roce(const ProtectionDomain& pd) {
   return need(pd.device().attributes()).soft_roce;
+}
+
+// Pages of a file that this process may not write.
+class MappedFile {
+ public:
+  explicit MappedFile(std::string_view text) {
+    std::FILE* const file = std::tmpfile();
+    std::fwrite(text.data(), 1, text.size(), file);
+    std::fflush(file);
+    bytes_ = {static_cast<const std::byte*>(
+                  mmap(nullptr, text.size(), PROT_READ, MAP_PRIVATE, fileno(file), 0)),
+              text.size()};
+    std::fclose(file);
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile() { munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
+  Bytes bytes() const { return bytes_; }
+
+ private:
+  Bytes bytes_;
+};
+
+TEST(ReadOnlyRegions, OfAMappedFileAreSentAndReadAndNeverWritten) {
+  const MappedFile file("what a file says");
+  Loopback loop;
+  const ReadOnlyRegion region =
+      need(ReadOnlyRegion::attach(loop.pd, file.bytes(), AccessFlags::kRemoteRead));
+  ASSERT_TRUE(reads(loop, *region.remote().first(16)));
+  EXPECT_EQ(as_text(Bytes(loop.client.memory.bytes()).first(16)), "what a file says");
+
+  need(loop.client.qp->op(1).signaled().write(region.subspan(7, 9), loop.server.memory.remote()));
+  ASSERT_TRUE(loop.client.completion().ok());
+  EXPECT_EQ(as_text(Bytes(loop.server.memory.bytes()).first(9)), "file says");
+
+  need(loop.client.qp->op(2).signaled().write(loop.client.memory.first(4), region.remote()));
+  EXPECT_FALSE(loop.client.completion().ok());
+  EXPECT_EQ(as_text(file.bytes()), "what a file says");
+}
+
+TEST(ReadOnlyRegions, TakeNoRightToWrite) {
+  const auto pd = some_domain();
+  const std::array<std::byte, 64> memory{};
+  for (const AccessFlags access :
+       {AccessFlags::kLocalWrite, AccessFlags::kLocalWrite | AccessFlags::kRemoteWrite,
+        AccessFlags::kLocalWrite | AccessFlags::kRemoteAtomic}) {
+    EXPECT_EQ(ReadOnlyRegion::attach(pd, memory, access).error().code, Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(ReadOnlyRegion::attach(pd, memory));
 }
 
 TEST(Domains, OfThreadsAndParentsWorkOrAreRefusedByName) {

@@ -53,7 +53,7 @@ TEST_F(ClassicPosters, PostABatchAsOneChainInItsOrder) {
   Batch batch = qp().batch();
   batch.read(1, OpFlags::kNone, local(16), remote(16));
   batch.fetch_add(2, OpFlags::kSignaled, local(8), remote(8), 5);
-  batch.send_inline(3, OpFlags::kSignaled, message);
+  batch.send(3, OpFlags::kSignaled, inlined(message));
   batch.send(4, OpFlags::kSolicited, RegisteredSpan());
   message.fill(std::byte{9});  // POSTER-3
   EXPECT_TRUE(fake_.posted().empty());
@@ -92,7 +92,7 @@ TEST_F(ClassicPosters, PostNothingOfABatchLongerThanTheSendQueue) {
   connect();
   Batch batch = qp().batch();
   for (std::uint64_t i = 0; i < 3 * kSlots; ++i) {
-    batch.send_inline(i, OpFlags::kSignaled, std::span(bytes_).first(64));
+    batch.send(i, OpFlags::kSignaled, inlined(std::span(bytes_).first(64)));
   }
   EXPECT_EQ(std::move(batch).submit().error().code, Code::kOutOfMemory);
   EXPECT_TRUE(fake_.posted().empty());
@@ -168,8 +168,7 @@ TEST_F(ClassicPosters, FenceAllButReadsOnIwarp) {
   batch.send(2, OpFlags::kSignaled, local(8));
   batch.write(3, OpFlags::kSignaled, local(8), remote(8));
   ASSERT_TRUE(std::move(batch).submit());
-  const RegisteredSpan piece = local(8);
-  ASSERT_TRUE(qp().post_send(4, OpFlags::kSignaled, {&piece, 1}));
+  ASSERT_TRUE(qp().op(4).signaled().send(local(8)));
   const std::vector<FakeRdma::Posted> posted = fake_.posted();
   ASSERT_EQ(posted.size(), 4U);
   EXPECT_EQ(posted[0].flags & IBV_SEND_FENCE, 0U) << "soft-iWARP ends a connection for it";
@@ -184,7 +183,7 @@ TEST_F(ClassicPosters, GiveAReadOfNoBytesAPieceOnIwarp) {
   batch.read(1, OpFlags::kSignaled, RegisteredSpan(), remote(0));
   batch.send(2, OpFlags::kSignaled, RegisteredSpan());
   ASSERT_TRUE(std::move(batch).submit());
-  ASSERT_TRUE(qp().post_read(3, OpFlags::kSignaled, {}, remote(0)));
+  ASSERT_TRUE(qp().op(3).signaled().read({}, remote(0)));
   const std::vector<FakeRdma::Posted> posted = fake_.posted();
   ASSERT_EQ(posted.size(), 3U);
   for (const std::size_t i : {0, 2}) {
@@ -199,7 +198,7 @@ TEST_F(ClassicPosters, SayThatIwarpHasNoImmediateData) {
   connect();
   fake_.refuse_posts(0, -EINVAL);
   Batch batch = qp().batch();
-  batch.send_immediate(1, OpFlags::kSignaled, local(8), 5);
+  batch.op(1).signaled().immediate(5).send(local(8));
   EXPECT_EQ(std::move(batch).submit().error().code, Code::kUnsupported);
   EXPECT_FALSE(is_in_error());
 }
@@ -208,10 +207,9 @@ TEST_F(ClassicPosters, RefuseAReadOfMorePiecesThanTheDeviceReads) {
   fake_.be_iwarp();
   connect({.send_length = kSlots, .send_sge = 2});
   const std::array pieces = {local(8), memory_->local(8, 8)};
-  EXPECT_EQ(qp().post_read(1, OpFlags::kSignaled, pieces, remote(16)).error().code,
-            Code::kInvalidArgument);
+  EXPECT_EQ(qp().op(1).read(pieces, remote(16)).error().code, Code::kInvalidArgument);
   EXPECT_TRUE(fake_.posted().empty());
-  EXPECT_TRUE(qp().post_read(1, OpFlags::kSignaled, std::span(pieces).first(1), remote(8)));
+  EXPECT_TRUE(qp().op(1).read(std::span(pieces).first(1), remote(8)));
 }
 
 TEST_F(ClassicPosters, AreNotMadeForWindows) {
@@ -227,9 +225,8 @@ TEST_F(ClassicPosters, AbortAtASecondOpenBatch) {
   fake_.be_classic();
   connect();
   const Batch open = qp().batch();
-  const RegisteredSpan piece = local(8);
   EXPECT_DEATH((void)qp().batch(), "a batch is opened while");
-  EXPECT_DEATH((void)qp().post_send(4, OpFlags::kSignaled, {&piece, 1}), "is open");
+  EXPECT_DEATH((void)qp().op(4).send(local(8)), "a batch is opened while");
 }
 
 // The kernel moves the queue pair, and there is no third message.

@@ -60,7 +60,7 @@ TEST_P(ExtendedQueues, ReadTheFieldsOfAMessage) {
   post_receive(loop.pair.a, loop.memory.local(0, 128), 42);
   {
     Batch batch = loop.pair.b.batch();
-    batch.send_immediate(1, OpFlags::kSignaled, loop.memory.local(4096, 100), 0xABCD'1234);
+    batch.op(1).signaled().immediate(0xABCD'1234).send(loop.memory.local(4096, 100));
     need(std::move(batch).submit());
   }
   int seen = 0;

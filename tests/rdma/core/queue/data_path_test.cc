@@ -26,6 +26,13 @@ WorkCompletion run(Side& side, Fill fill) {
   return side.completion();
 }
 
+// More than one piece of a request: on SoftRoCE another way to post (QueuePairOptions::send_sge).
+LoopbackOptions of_pieces() {
+  LoopbackOptions options;
+  options.qp.send_sge = 4;
+  return options;
+}
+
 TEST(Messages, ArriveWithLengthAndContents) {
   Loopback loop;
   post_receives(loop.server, 1);
@@ -50,7 +57,7 @@ TEST(Messages, ImmediateDataKeepsItsByteOrder) {
   Loopback loop;
   post_receives(loop.server, 1);
   run(loop.client, [&](Batch& batch) {
-    batch.send_immediate(1, OpFlags::kSignaled, loop.client.memory.local(0, 8), 0x01020304);
+    batch.op(1).signaled().immediate(0x01020304).send(loop.client.memory.local(0, 8));
   });
   const WorkCompletion got = loop.server.completion();
   EXPECT_TRUE(got.has_immediate);
@@ -65,10 +72,10 @@ TEST(Messages, InlineBytesAreTakenAtOnceAndGathered) {
   text.fill('x');
   {
     Batch batch = loop.client.qp->batch();
-    batch.send_inline(1, OpFlags::kNone, std::as_bytes(std::span(text)));
+    batch.send(1, OpFlags::kNone, inlined(std::as_bytes(std::span(text))));
     text.fill('y');  // the first message must not contain this
     const std::array<Bytes, 3> pieces = {as_bytes("ab"), Bytes{}, as_bytes("cde")};
-    batch.send_inline(2, OpFlags::kSignaled, pieces);
+    batch.send(2, OpFlags::kSignaled, inlined(pieces));
     need(std::move(batch).submit());
   }
   EXPECT_TRUE(loop.client.completion().ok());
@@ -87,7 +94,7 @@ TEST(Messages, InlineLongerThanGrantedIsABug) {
   EXPECT_DEATH(
       {
         Batch batch = loop.client.qp->batch();
-        batch.send_inline(1, OpFlags::kSignaled, longer);
+        batch.send(1, OpFlags::kSignaled, inlined(longer));
       },
       "inline_bytes");
 }
@@ -141,20 +148,85 @@ TEST(OneSided, WritesSpanManyPackets) {
 }
 
 TEST(OneSided, PiecesOfDifferentLengthAreScatteredAndGathered) {
-  Loopback loop;
+  Loopback loop(of_pieces());
   post_receives(loop.server, 1);
   std::memcpy(loop.server.at(8192), "0123456789", 10);
   const std::array<RegisteredSpan, 2> pieces = {loop.client.memory.local(0, 4),
                                                 loop.client.memory.local(100, 6)};
-  need(loop.client.qp->post_read(1, OpFlags::kSignaled, pieces,
-                                 *loop.server.memory.remote().subspan(8192, 10)));
+  need(loop.client.qp->op(1).signaled().read(pieces,
+                                             *loop.server.memory.remote().subspan(8192, 10)));
   EXPECT_TRUE(loop.client.completion().ok());
   EXPECT_EQ(std::memcmp(loop.client.at(0), "0123", 4), 0);
   EXPECT_EQ(std::memcmp(loop.client.at(100), "456789", 6), 0);
-  need(loop.client.qp->post_send(2, OpFlags::kSignaled, pieces));
+  need(loop.client.qp->op(2).signaled().send(pieces));
   EXPECT_TRUE(loop.client.completion().ok());
   EXPECT_EQ(loop.server.completion().byte_length, 10U);
   EXPECT_EQ(std::memcmp(loop.server.at(0), "0123456789", 10), 0);
+}
+
+// Requests with one piece, with several and with none to one queue pair, in one doorbell.
+TEST(OneSided, PiecesOfAWholeBatch) {
+  Loopback loop(of_pieces());
+  post_receives(loop.server, 2);
+  std::memcpy(loop.client.at(0), "headerandbody", 13);
+  const RegisteredSource header = loop.client.memory.local(0, 6);
+  const RegisteredSource body = loop.client.memory.local(9, 4);
+  const RemoteSpan remote = loop.server.memory.remote();
+  Batch batch = loop.client.qp->batch();
+  batch.write(1, OpFlags::kNone, std::array{header, body}, *remote.subspan(16384, 10));
+  batch.op(2).immediate(7).write(std::array{body, header}, *remote.subspan(20000, 10));
+  batch.op(3).send({loop.client.memory.local(0, 3), loop.client.memory.local(6, 3)});
+  batch.read(4, OpFlags::kSignaled,
+             {loop.client.memory.local(100, 2), loop.client.memory.local(200, 8)},
+             *remote.subspan(16384, 10));
+  EXPECT_EQ(batch.count(), 4U);
+  need(std::move(batch).submit());
+  EXPECT_EQ(loop.client.completion().wr_id, 4U);
+  EXPECT_EQ(std::memcmp(loop.server.at(16384), "headerbody", 11), 0);
+  EXPECT_EQ(std::memcmp(loop.server.at(20000), "bodyheader", 11), 0);
+  EXPECT_EQ(std::memcmp(loop.client.at(100), "he\0", 3), 0);
+  EXPECT_EQ(std::memcmp(loop.client.at(200), "aderbody", 9), 0);
+  const auto got = loop.server.completions(2);
+  ASSERT_EQ(got.size(), 2U);
+  EXPECT_EQ(got[0].immediate, 7U);
+  EXPECT_EQ(got[0].kind, WorkKind::kReceiveOfWrite);
+  EXPECT_EQ(got[1].byte_length, 6U);
+  EXPECT_EQ(std::memcmp(loop.server.at(4096), "heaand", 6), 0);
+}
+
+TEST(OneSided, InlinePiecesAreWrittenAndCarryImmediateData) {
+  Loopback loop;
+  post_receives(loop.server, 2);
+  const RemoteSpan remote = loop.server.memory.remote();
+  const std::array pieces = {as_bytes("in"), as_bytes("line")};
+  Batch batch = loop.client.qp->batch();
+  batch.write(1, OpFlags::kNone, inlined(pieces), *remote.subspan(16384, 6));
+  batch.op(2).immediate(8).write(inlined(pieces), *remote.subspan(20000, 6));
+  batch.op(3).signaled().immediate(9).send(inlined(as_bytes("told")));
+  need(std::move(batch).submit());
+  EXPECT_TRUE(loop.client.completion().ok());
+  EXPECT_EQ(std::memcmp(loop.server.at(16384), "inline", 7), 0);
+  EXPECT_EQ(std::memcmp(loop.server.at(20000), "inline", 7), 0);
+  const auto got = loop.server.completions(2);
+  ASSERT_EQ(got.size(), 2U);
+  EXPECT_EQ(got[0].immediate, 8U);
+  EXPECT_EQ(got[1].immediate, 9U);
+  EXPECT_EQ(std::memcmp(loop.server.at(4096), "told", 4), 0);
+}
+
+TEST(OneSided, MorePiecesThanAskedForRefuseTheWholeBatch) {
+  Loopback loop(of_pieces());
+  post_receives(loop.server, 1);
+  const std::vector<RegisteredSpan> pieces(5, loop.client.memory.local(0, 1));
+  Batch batch = loop.client.qp->batch();
+  batch.send(1, OpFlags::kSignaled, loop.client.memory.local(0, 1));
+  batch.write(2, OpFlags::kSignaled, pieces, loop.server.memory.remote());
+  EXPECT_EQ(std::move(batch).submit().error().code, Code::kInvalidArgument);
+  std::array<WorkCompletion, 1> none;
+  EXPECT_EQ(need(loop.client.queue.poll(none)), 0U);
+  need(loop.client.qp->op(3).signaled().write(std::span(pieces).first(4),
+                                              loop.server.memory.remote()));
+  EXPECT_TRUE(loop.client.completion().ok());
 }
 
 TEST(OneSided, WriteWithImmediateTellsThePeer) {
@@ -162,8 +234,8 @@ TEST(OneSided, WriteWithImmediateTellsThePeer) {
   post_receives(loop.server, 1, 64);
   std::memcpy(loop.client.at(0), "written!", 8);
   EXPECT_TRUE(run(loop.client, [&](Batch& batch) {
-                batch.write_immediate(1, OpFlags::kSignaled, loop.client.memory.local(0, 8),
-                                      *loop.server.memory.remote().subspan(512, 8), 77);
+                batch.op(1).signaled().immediate(77).write(
+                    loop.client.memory.local(0, 8), *loop.server.memory.remote().subspan(512, 8));
               }).ok());
   const WorkCompletion got = loop.server.completion();
   EXPECT_EQ(got.kind, WorkKind::kReceiveOfWrite);
@@ -329,7 +401,7 @@ TEST(Failures, WorkPostedInErrorStateCompletesAsFlushedInOrder) {
   Loopback loop;
   need(loop.client.qp->to_error());
   const WorkCompletion marker = run(loop.client, [&](Batch& batch) {
-    batch.send_inline(4711, OpFlags::kSignaled, as_bytes("x"));
+    batch.send(4711, OpFlags::kSignaled, inlined(as_bytes("x")));
   });
   EXPECT_EQ(marker.status, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(marker.wr_id, 4711U);

@@ -121,8 +121,10 @@ TEST(Draining, OfDatagramsNeedsASignaledEnd) {
   const auto send = [&](bool signal) {
     const auto ticket = work.take_send(signal);
     BasicBatch<Ud> batch = qp.batch();
-    batch.to(to, self.qp_num, self.qkey)
-        .send(ticket.wr_id, ticket.flags(), loop.client.memory.local(0, 8));
+    batch.op(ticket.wr_id)
+        .with(ticket.flags())
+        .to(to, self.qp_num, self.qkey)
+        .send(loop.client.memory.local(0, 8));
     need(std::move(batch).submit());
   };
   const auto drain_now = [&] {

@@ -51,11 +51,12 @@ TEST(QueuePairs, MadeWithoutAnOperationDoNotPostIt) {
   constexpr const char* kWhy = "made without";
   EXPECT_DEATH(post([&](Batch& b) { b.read(1, kFlags, local, remote); }), kWhy);
   EXPECT_DEATH(post([&](Batch& b) { b.write(1, kFlags, local, remote); }), kWhy);
-  EXPECT_DEATH(post([&](Batch& b) { b.write_inline(1, kFlags, as_bytes("x"), remote); }), kWhy);
-  EXPECT_DEATH(post([&](Batch& b) { b.write_immediate(1, kFlags, local, remote, 1); }), kWhy);
+  EXPECT_DEATH(post([&](Batch& b) { b.write(1, kFlags, inlined(as_bytes("x")), remote); }), kWhy);
+  EXPECT_DEATH(post([&](Batch& b) { b.op(1).with(kFlags).immediate(1).write(local, remote); }),
+               kWhy);
   EXPECT_DEATH(post([&](Batch& b) { b.compare_swap(1, kFlags, local, remote, 0, 1); }), kWhy);
   EXPECT_DEATH(post([&](Batch& b) { b.fetch_add(1, kFlags, local, remote, 1); }), kWhy);
-  EXPECT_DEATH(post([&](Batch& b) { b.send_immediate(1, kFlags, local, 1); }), kWhy);
+  EXPECT_DEATH(post([&](Batch& b) { b.op(1).with(kFlags).immediate(1).send(local); }), kWhy);
   const ReceiveRequest receive{.wr_id = 9, .buffer = loop.server.memory.local(0, 64)};
   need(loop.server.qp->post_receives({&receive, 1}));
   post([&](Batch& b) { b.send(1, kFlags, local); });

@@ -58,6 +58,53 @@ TEST(Receives, AreScatteredOverTheirPieces) {
   expect_scattered(shared, [&](std::span<const RegisteredSpan> to) { return srq.post(7, to); });
 }
 
+// Receives of three pieces and of one, in chains longer than one doorbell takes.
+TEST(Receives, OfSeveralPiecesArePostedManyAtOnce) {
+  constexpr std::size_t kMessages = 40;
+  Loopback loop;
+  const auto expect_all = [&](Pair& pair, auto post) {
+    std::memset(loop.server.at(0), 0, kMessages * 64);
+    std::vector<std::array<RegisteredSpan, 3>> pieces(kMessages);
+    std::vector<ReceiveRequest> requests;
+    for (std::size_t i = 0; i < kMessages; ++i) {
+      const RegisteredSpan whole = loop.server.memory.local(i * 64, 64);
+      pieces[i] = {whole.subspan(32, 4), whole.subspan(8, 2), whole.subspan(0, 8)};
+      if (i % 3 == 0) {
+        requests.push_back({.wr_id = i, .buffer = whole});
+      } else {
+        requests.push_back({.wr_id = i, .buffer = pieces[i]});
+      }
+    }
+    need(post(requests));
+    std::memcpy(loop.client.at(0), "0123456789", 10);
+    for (std::size_t i = 0; i < kMessages; ++i) {
+      send(pair.a, loop.client.memory.local(0, 10), i);
+      EXPECT_TRUE(loop.client.completion().ok());
+      const WorkCompletion got = loop.server.completion();
+      EXPECT_EQ(got.wr_id, i);
+      EXPECT_EQ(got.byte_length, 10U);
+      const std::byte* const at = loop.server.at(i * 64);
+      if (i % 3 == 0) {
+        EXPECT_EQ(std::memcmp(at, "0123456789", 10), 0);
+      } else {
+        EXPECT_EQ(std::memcmp(at + 32, "0123", 4), 0);
+        EXPECT_EQ(std::memcmp(at + 8, "45", 2), 0);
+        EXPECT_EQ(std::memcmp(at, "6789\0", 5), 0);
+      }
+    }
+  };
+  Pair own(loop.pd, loop.client.queue, loop.server.queue, {.receive_sge = 3});
+  expect_all(own, [&](std::span<const ReceiveRequest> all) { return own.b.post_receives(all); });
+  auto srq = need(SharedReceiveQueue::create(loop.pd, {.length = 64, .sge = 3}));
+  Pair shared(loop.pd, loop.client.queue, loop.server.queue, {.shared = &srq});
+  expect_all(shared, [&](std::span<const ReceiveRequest> all) {
+    std::size_t posted = 0;
+    const Status status = srq.post(all, &posted);
+    EXPECT_EQ(posted, all.size());
+    return status;
+  });
+}
+
 TEST(SharedReceiveRefill, KeepsTheQueueFilledByEventAlone) {
   SharedReceives loop;
   SrqRefill keeper(loop.srq, {.low = 8, .full = 24});

@@ -34,28 +34,53 @@ concept Adds =
     requires(B& b, RegisteredSpan l, RemoteSpan r) { b.fetch_add(1, OpFlags::kNone, l, r, 1); };
 template <class B>
 concept SendsToItsPeer = requires(B& b, RegisteredSpan l) { b.send(1, OpFlags::kNone, l); } ||
-                         requires(B& b, Bytes l) { b.send_inline(1, OpFlags::kNone, l); };
+                         requires(B& b, Bytes l) { b.send(1, OpFlags::kNone, inlined(l)); };
 template <class B>
-concept Addresses = requires(B& b, const AddressHandle& a) { b.to(a, 1, 2); };
+concept Addresses = requires(B& b, const AddressHandle& a) { b.op(1).to(a, 1, 2).send(); };
 template <class B>
-concept AddressesTemporaries = requires(B& b, AddressHandle&& a) { b.to(std::move(a), 1, 2); };
+concept AddressesTemporaries =
+    requires(B& b, AddressHandle&& a) { b.op(1).to(std::move(a), 1, 2); };
+template <class B>
+concept SendsUnaddressed = requires(B& b) { b.op(1).send(); };
+template <class B>
+concept Invalidates = requires(B& b) { b.op(1).invalidate(7).send(); };
+template <class B>
+concept WritesWithImmediate =
+    requires(B& b, RegisteredSource l, RemoteSpan r) { b.op(1).immediate(7).write(l, r); };
+template <class B>
+concept ReadsWithImmediate =
+    requires(B& b, RegisteredSpan l, RemoteSpan r) { b.op(1).immediate(7).read(l, r); };
+template <class B>
+concept WritesAndInvalidates =
+    requires(B& b, RegisteredSpan l, RemoteSpan r) { b.op(1).invalidate(7).write(l, r); };
+template <class B>
+concept HasTwoImmediates = requires(B& b) { b.op(1).immediate(7).immediate(8); };
+template <class B>
+concept ReadsIntoASource =
+    requires(B& b, RegisteredSource l, RemoteSpan r) { b.read(1, OpFlags::kNone, l, r); };
 static_assert(Reads<Batch> && !Reads<BasicBatch<Uc>> && !Reads<BasicBatch<Ud>>);
 static_assert(Writes<Batch> && Writes<BasicBatch<Uc>> && !Writes<BasicBatch<Ud>>);
 static_assert(Adds<Batch> && !Adds<BasicBatch<Uc>> && !Adds<BasicBatch<Ud>>);
 static_assert(SendsToItsPeer<Batch> && SendsToItsPeer<BasicBatch<Uc>>);
 static_assert(!SendsToItsPeer<BasicBatch<Ud>>, "a datagram without address");
+static_assert(SendsUnaddressed<Batch> && !SendsUnaddressed<BasicBatch<Ud>>);
+static_assert(Invalidates<Batch> && !Invalidates<BasicBatch<Uc>>);
+static_assert(WritesWithImmediate<Batch> && WritesWithImmediate<BasicBatch<Uc>>);
+static_assert(!ReadsWithImmediate<Batch> && !WritesAndInvalidates<Batch>);
+static_assert(!HasTwoImmediates<Batch>);
+static_assert(!ReadsIntoASource<Batch>, "the device may not write there");
 static_assert(Addresses<BasicBatch<Ud>> && !Addresses<Batch>);
 static_assert(!AddressesTemporaries<BasicBatch<Ud>>);
 
 template <class Q>
 concept Posts = requires(Q& q) { q.batch(); };
 template <class Q>
-concept ReadsPieces = requires(Q& q, RemoteSpan r) { q.post_read(1, OpFlags::kNone, {}, r); };
+concept ReadsAtOnce = requires(Q& q, RemoteSpan r) { q.op(1).read({}, r); };
 template <class Q>
 concept Gates = requires(Q& q) { q.set_remote_access(AccessFlags::kNone); };
 static_assert(Posts<QueuePair> && Posts<UcPair> && Posts<UdPair>);
 static_assert(!Posts<PreparedQueuePair<Rc>> && !Posts<PreparedQueuePair<Ud>>, "use before connect");
-static_assert(ReadsPieces<QueuePair> && !ReadsPieces<UcPair> && !ReadsPieces<UdPair>);
+static_assert(ReadsAtOnce<QueuePair> && !ReadsAtOnce<UcPair> && !ReadsAtOnce<UdPair>);
 static_assert(Gates<QueuePair> && Gates<UcPair> && !Gates<UdPair>);
 
 template <class P>
@@ -80,7 +105,6 @@ static_assert(!std::is_convertible_v<QueuePair, PreparedQueuePair<Rc>>);
 static_assert(!std::is_convertible_v<UcPair, QueuePair>);
 static_assert(!std::is_constructible_v<CmConnection, EventChannel, CmId, PreparedQueuePair<Rc>>);
 static_assert(!std::is_copy_constructible_v<PreparedQueuePair<Rc>>);
-static_assert(!std::is_move_constructible_v<Addressed>);
 
 TEST(TransportTypes, OperationsThatATransportLacksAreLeftOut) {
   EXPECT_EQ(operations_of<Rc>(kAllSendOps), kAllSendOps);
@@ -91,8 +115,9 @@ TEST(TransportTypes, OperationsThatATransportLacksAreLeftOut) {
 }
 
 // Records the arguments that a provider gets.
+constexpr detail::RequestLimits kLimits = {.inline_bytes = 64, .pieces = 3, .read_pieces = 2};
 struct Noted : Batch {
-  explicit Noted(ibv_qp_ex* provider) : Batch(provider, 64) {}
+  explicit Noted(ibv_qp_ex* provider) : Batch(provider, kLimits) {}
 };
 ibv_qp_ex noting_provider() {
   ibv_qp_ex out{};
@@ -110,7 +135,7 @@ struct Peer {
 };
 class Directed : public detail::DirectedBatch<Directed, Peer> {
  public:
-  explicit Directed(ibv_qp_ex* provider) : DirectedBatch(provider, 64) {}
+  explicit Directed(ibv_qp_ex* provider) : DirectedBatch(provider, kLimits) {}
   void address(const Peer& to) { addressed = to.number; }
   int addressed = 0;
 };
@@ -138,12 +163,78 @@ TEST(Flags, ReachTheProviderWithEachRequest) {
   EXPECT_EQ(provider.wr_id, 1U);
   batch.read(2, OpFlags::kSolicited, {}, {});
   EXPECT_EQ(provider.wr_flags, static_cast<unsigned>(IBV_SEND_SOLICITED));
-  batch.send_inline(3, OpFlags::kFenced, as_bytes("x"));
+  batch.send(3, OpFlags::kFenced, inlined(as_bytes("x")));
   EXPECT_EQ(provider.wr_flags, static_cast<unsigned>(IBV_SEND_FENCE | IBV_SEND_INLINE));
   batch.send(4, OpFlags::kNone, {});
   EXPECT_EQ(provider.wr_flags, 0U) << "nothing stays from the request before";
   EXPECT_EQ(provider.wr_id, 4U);
   EXPECT_EQ(batch.count(), 4U);
+}
+
+// On SoftRoCE such lists go another way (QueuePairOptions::send_sge).
+TEST(Pieces, ReachTheProviderAsOneList) {
+  static std::vector<ibv_sge> list;
+  static std::uint32_t immediate;
+  ibv_qp_ex provider = noting_provider();
+  provider.wr_complete = [](ibv_qp_ex*) { return 0; };
+  provider.wr_rdma_write_imm = [](ibv_qp_ex*, std::uint32_t, std::uint64_t, __be32 value) {
+    immediate = ntohl(value);
+  };
+  provider.wr_set_sge_list = [](ibv_qp_ex*, std::size_t count, const ibv_sge* pieces) {
+    list.assign(pieces, pieces + count);
+  };
+  std::array<std::byte, 24> memory{};
+  const RegisteredSpan whole = RegisteredSpan::unchecked(memory, 5);
+  const RegisteredSource source = whole;
+  const RemoteSpan remote{.address = 4096, .length = 24, .rkey = 7};
+  const auto expect_list = [&](std::initializer_list<RegisteredSource> wanted) {
+    ASSERT_EQ(list.size(), wanted.size());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      EXPECT_EQ(list[i].addr, wanted.begin()[i].address());
+      EXPECT_EQ(list[i].length, wanted.begin()[i].size());
+      EXPECT_EQ(list[i].lkey, 5U);
+    }
+  };
+  Noted batch(&provider);
+  batch.op(1).signaled().immediate(77).write({whole.first(3), whole.last(5)}, remote);
+  expect_list({whole.first(3), whole.last(5)});
+  EXPECT_EQ(immediate, 77U);
+  EXPECT_EQ(provider.wr_flags, unsigned{IBV_SEND_SIGNALED});
+  const std::vector<RegisteredSource> sources = {source.first(1), source.subspan(2, 4),
+                                                 source.last(1)};
+  batch.send(2, OpFlags::kNone, sources);
+  expect_list({source.first(1), source.subspan(2, 4), source.last(1)});
+  const std::array sinks = {whole.first(8), whole.last(8)};
+  batch.read(3, OpFlags::kNone, sinks, remote);
+  expect_list({whole.first(8), whole.last(8)});
+  EXPECT_EQ(batch.count(), 3U);
+  EXPECT_TRUE(std::move(batch).submit());
+
+  Noted again(&provider);
+  EXPECT_DEATH(again.write(4, OpFlags::kNone, {whole, whole.first(1)}, remote), "remote span");
+  EXPECT_DEATH(again.read(4, OpFlags::kNone, {whole, whole.first(1)}, remote), "remote span");
+}
+
+TEST(Pieces, MoreThanTheQueuePairAllowsRefuseTheBatch) {
+  static int aborts = 0;
+  ibv_qp_ex provider = noting_provider();
+  provider.wr_set_sge_list = [](ibv_qp_ex*, std::size_t, const ibv_sge*) {};
+  provider.wr_complete = [](ibv_qp_ex*) { return 0; };
+  provider.wr_abort = [](ibv_qp_ex*) { ++aborts; };
+  const std::array<RegisteredSpan, 4> pieces;
+  const auto refused = [&](auto add) {
+    const int before = aborts;
+    Noted batch(&provider);
+    batch.send(1, OpFlags::kSignaled, RegisteredSpan());
+    add(batch);
+    const Status status = std::move(batch).submit();
+    return !status && status.error().code == Code::kInvalidArgument && aborts == before + 1;
+  };
+  const auto most = [&](std::size_t count) { return std::span(pieces).first(count); };
+  EXPECT_TRUE(refused([&](Batch& b) { b.send(2, OpFlags::kSignaled, most(4)); }));
+  EXPECT_FALSE(refused([&](Batch& b) { b.send(2, OpFlags::kSignaled, most(3)); }));
+  EXPECT_TRUE(refused([&](Batch& b) { b.read(2, OpFlags::kSignaled, most(3), {}); }));
+  EXPECT_FALSE(refused([&](Batch& b) { b.read(2, OpFlags::kSignaled, most(2), {}); }));
 }
 
 }  // namespace

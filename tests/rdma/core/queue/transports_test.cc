@@ -15,24 +15,24 @@ namespace {
 
 using namespace rkv::rdma::testing;  // NOLINT(google-build-using-namespace)
 
-constexpr QueuePairOptions kOptions = {
-    .send_length = 64, .receive_length = 64, .send_sge = 4, .inline_bytes = 64};
+constexpr QueuePairOptions kOptions = {.send_length = 64, .receive_length = 64, .inline_bytes = 64};
 
 // Two queue pairs of one transport, in the stage before they are connected, with receives posted.
 template <TransportType T>
 struct Two {
+  QueuePairOptions options = kOptions;
   Device device = need(Device::open_first_active());
   ProtectionDomain pd = need(ProtectionDomain::allocate(device));
   std::uint8_t port = need(device.first_active_port());
   GidEntry gid = need(device.routable_gid(port));
   Side client{pd, kEverything};
   Side server{pd, kEverything};
-  PreparedQueuePair<T> a =
-      need(BasicQueuePair<T>::create(pd, client.queue, client.queue, kOptions));
-  PreparedQueuePair<T> b =
-      need(BasicQueuePair<T>::create(pd, server.queue, server.queue, kOptions));
+  PreparedQueuePair<T> a = need(BasicQueuePair<T>::create(pd, client.queue, client.queue, options));
+  PreparedQueuePair<T> b = need(BasicQueuePair<T>::create(pd, server.queue, server.queue, options));
   Endpoint of_a = need(a.endpoint(port, gid));
   Endpoint of_b = need(b.endpoint(port, gid));
+
+  explicit Two(const QueuePairOptions& with = kOptions) : options(with) {}
 };
 
 constexpr std::size_t kSlot = 65536;  // size of each receive buffer
@@ -66,7 +66,8 @@ TEST(PreparedQueuePairs, TakeReceivesBeforeTheyAreConnected) {
       << "what is in INIT cannot be used";
   QueuePair b = need(std::move(two.b).handshake(two.of_a));
   QueuePair a = need(std::move(two.a).handshake(two.of_b));
-  need(post(a, [&](Batch& batch) { batch.send_inline(7, OpFlags::kSignaled, as_bytes("hello")); }));
+  need(post(a,
+            [&](Batch& batch) { batch.send(7, OpFlags::kSignaled, inlined(as_bytes("hello"))); }));
   EXPECT_TRUE(two.client.completion().ok());
   EXPECT_EQ(two.server.completion().byte_length, 5U);
   EXPECT_EQ(text_at(two.server, kSlot, 5), "hello");
@@ -124,8 +125,8 @@ TEST(PreparedQueuePairs, CanBeBroughtUpByHand) {
   post_receive(two.b, two.server, 0);
   auto a = need(std::move(two.a).into_queue_pair());
   const auto b = need(std::move(two.b).handshake(two.of_a));
-  need(
-      post(a, [&](auto& batch) { batch.send_inline(7, OpFlags::kSignaled, as_bytes("by hand")); }));
+  need(post(a,
+            [&](auto& batch) { batch.send(7, OpFlags::kSignaled, inlined(as_bytes("by hand"))); }));
   EXPECT_TRUE(two.client.completion().ok());
   EXPECT_EQ(two.server.completion().byte_length, 7U);
 }
@@ -154,7 +155,7 @@ TEST(UnreliableConnections, CarryMessagesOfManyPackets) {
   write_at(two.client, 0, large);
   need(post(a, [&](auto& batch) {
     batch.send(1, OpFlags::kSignaled, two.client.memory.local(0, large.size()));
-    batch.send_immediate(2, OpFlags::kSignaled, two.client.memory.local(0, 3), 0xCAFE);
+    batch.op(2).signaled().immediate(0xCAFE).send(two.client.memory.local(0, 3));
   }));
   EXPECT_EQ(two.client.completions(2).size(), 2U);
   const auto received = two.server.completions(2);
@@ -178,9 +179,9 @@ TEST(UnreliableConnections, WriteAndTellThePeer) {
   const RemoteSpan remote = two.server.memory.remote();
   need(post(a, [&](auto& batch) {
     batch.write(1, OpFlags::kNone, two.client.memory.local(0, 7), *remote.subspan(0, 7));
-    batch.write_inline(2, OpFlags::kNone, as_bytes("inline"), *remote.subspan(100, 6));
-    batch.write_immediate(3, OpFlags::kSignaled, two.client.memory.local(0, 7),
-                          *remote.subspan(200, 7), 42);
+    batch.write(2, OpFlags::kNone, inlined(as_bytes("inline")), *remote.subspan(100, 6));
+    batch.op(3).signaled().immediate(42).write(two.client.memory.local(0, 7),
+                                               *remote.subspan(200, 7));
   }));
   EXPECT_TRUE(two.client.completion().ok());
   const WorkCompletion told = two.server.completion();
@@ -197,7 +198,7 @@ TEST(UnreliableConnections, LoseAMessageThatNobodyReceives) {
   Two<Uc> two;
   auto b = need(std::move(two.b).handshake(two.of_a));
   auto a = need(std::move(two.a).handshake(two.of_b));
-  need(post(a, [](auto& batch) { batch.send_inline(1, OpFlags::kSignaled, as_bytes("lost")); }));
+  need(post(a, [](auto& batch) { batch.send(1, OpFlags::kSignaled, inlined(as_bytes("lost"))); }));
   EXPECT_TRUE(two.client.completion().ok());
   std::array<WorkCompletion, 1> none;
   EXPECT_EQ(need(two.server.queue.poll(none)), 0U);
@@ -218,6 +219,7 @@ ibv_wc datagram_completion(Side& side) {
 }
 
 struct ActiveTwo : Two<Ud> {
+  using Two::Two;
   BasicQueuePair<Ud> sender = need(std::move(a).activate(of_a.qkey));
   BasicQueuePair<Ud> receiver = need(std::move(b).activate(of_b.qkey));
   AddressHandle to_b =
@@ -230,8 +232,11 @@ TEST(Datagrams, ArriveBehindTheirRouteAndCanBeAnswered) {
   post_receive(two.sender, two.client, 1);
   write_at(two.client, 0, "question");
   need(post(two.sender, [&](BasicBatch<Ud>& batch) {
-    batch.to(two.to_b, two.of_b.qp_num, two.of_b.qkey)
-        .send_immediate(5, OpFlags::kSignaled, two.client.memory.local(0, 8), 77);
+    batch.op(5)
+        .signaled()
+        .immediate(77)
+        .to(two.to_b, two.of_b.qp_num, two.of_b.qkey)
+        .send(two.client.memory.local(0, 8));
   }));
   EXPECT_EQ(datagram_completion(two.client).wr_id, 5U);
   const ibv_wc got = datagram_completion(two.server);
@@ -250,7 +255,7 @@ TEST(Datagrams, ArriveBehindTheirRouteAndCanBeAnswered) {
   const AddressHandle back = need(AddressHandle::reply(two.pd, two.port, source, datagram));
   const std::array<Bytes, 2> pieces = {as_bytes("ans"), as_bytes("wer")};
   need(post(two.receiver, [&](BasicBatch<Ud>& batch) {
-    batch.to(back, source.qp_num, two.of_a.qkey).send_inline(6, OpFlags::kSignaled, pieces);
+    batch.op(6).signaled().to(back, source.qp_num, two.of_a.qkey).send(inlined(pieces));
   }));
   EXPECT_EQ(datagram_completion(two.server).status, IBV_WC_SUCCESS);
   const ibv_wc answer = datagram_completion(two.client);
@@ -267,10 +272,14 @@ TEST(Datagrams, WithAnotherQkeyAreDropped) {
   ActiveTwo two;
   post_receive(two.receiver, two.server, 1);
   need(post(two.sender, [&](BasicBatch<Ud>& batch) {
-    batch.to(two.to_b, two.of_b.qp_num, two.of_b.qkey ^ 1)
-        .send_inline(1, OpFlags::kSignaled, as_bytes("wrong"));
-    batch.to(two.to_b, two.of_b.qp_num, two.of_b.qkey)
-        .send_inline(2, OpFlags::kSignaled, as_bytes("right"));
+    batch.op(1)
+        .signaled()
+        .to(two.to_b, two.of_b.qp_num, two.of_b.qkey ^ 1)
+        .send(inlined(as_bytes("wrong")));
+    batch.op(2)
+        .signaled()
+        .to(two.to_b, two.of_b.qp_num, two.of_b.qkey)
+        .send(inlined(as_bytes("right")));
   }));
   EXPECT_EQ(two.client.completions(2).size(), 2U);
   const ibv_wc got = datagram_completion(two.server);
@@ -288,10 +297,14 @@ TEST(Datagrams, LongerThanTheMtuAreRefused) {
   post_receive(two.receiver, two.server, 2);
   const auto send = [&](std::size_t length) {
     return post(two.sender, [&](BasicBatch<Ud>& batch) {
-      batch.to(two.to_b, two.of_b.qp_num, two.of_b.qkey)
-          .send(1, OpFlags::kSignaled, two.client.memory.local(0, 8));
-      batch.to(two.to_b, two.of_b.qp_num, two.of_b.qkey)
-          .send(2, OpFlags::kSignaled, two.client.memory.local(0, length));
+      batch.op(1)
+          .signaled()
+          .to(two.to_b, two.of_b.qp_num, two.of_b.qkey)
+          .send(two.client.memory.local(0, 8));
+      batch.op(2)
+          .signaled()
+          .to(two.to_b, two.of_b.qp_num, two.of_b.qkey)
+          .send(two.client.memory.local(0, length));
     });
   };
   // The first of the two is not sent either: the batch after it arrives.
@@ -305,7 +318,7 @@ TEST(Datagrams, LongerThanTheMtuAreRefused) {
 }
 
 TEST(Datagrams, AreGatheredFromPieces) {
-  ActiveTwo two;
+  ActiveTwo two({.send_sge = 3});
   post_receive(two.receiver, two.server, 1);
   write_at(two.client, 0, "three");
   write_at(two.client, 100, "pieces");
@@ -313,8 +326,10 @@ TEST(Datagrams, AreGatheredFromPieces) {
                                                 two.client.memory.local(50, 1),
                                                 two.client.memory.local(100, 6)};
   write_at(two.client, 50, " ");
-  need(two.sender.post_send(1, OpFlags::kSignaled, pieces, two.to_b, two.of_b.qp_num,
-                            two.of_b.qkey));
+  const auto op = [&](std::uint64_t id) {
+    return two.sender.op(id).signaled().to(two.to_b, two.of_b.qp_num, two.of_b.qkey);
+  };
+  need(op(1).send(pieces));
   const ibv_wc got = datagram_completion(two.server);
   EXPECT_EQ(
       as_text(need(ReceivedDatagram::from(two.server.memory.local(kSlot, kSlot), got.byte_len))
@@ -322,12 +337,7 @@ TEST(Datagrams, AreGatheredFromPieces) {
       "three pieces");
   const std::array<RegisteredSpan, 2> long_ones = {two.client.memory.local(0, 4096),
                                                    two.client.memory.local(0, 4096)};
-  EXPECT_EQ(
-      two.sender
-          .post_send(2, OpFlags::kSignaled, long_ones, two.to_b, two.of_b.qp_num, two.of_b.qkey)
-          .error()
-          .code,
-      Code::kTooLarge);
+  EXPECT_EQ(op(2).send(long_ones).error().code, Code::kTooLarge);
 }
 
 // A queue pair brought up by hand also knows its longest message.
@@ -352,7 +362,7 @@ TEST(Datagrams, ReachAnEndpointThatCameAsBytes) {
   const Route route = need(choose_route(two.port, two.gid, two.of_a, peer));
   const AddressHandle to = need(AddressHandle::create(two.pd, route.address));
   need(post(two.sender, [&](BasicBatch<Ud>& batch) {
-    batch.to(to, peer.qp_num, peer.qkey).send_inline(1, OpFlags::kSignaled, as_bytes("there"));
+    batch.op(1).signaled().to(to, peer.qp_num, peer.qkey).send(inlined(as_bytes("there")));
   }));
   EXPECT_EQ(datagram_completion(two.server).byte_len, Grh::kBytes + 5);
 }

@@ -146,7 +146,7 @@ TEST(RingAccess, AMessageThatInvalidatesEndsTheConnection) {
   WindowVisit visit;
   Stranger& peer = *visit.peer;
   Batch batch = peer.link->qp.batch();
-  batch.send_invalidate(2, OpFlags::kSignaled, peer.memory.local(16384, 8), visit.ring.rkey);
+  batch.op(2).signaled().invalidate(visit.ring.rkey).send(peer.memory.local(16384, 8));
   need(std::move(batch).submit());
   peer.await();
   expect_corrupt(*visit.server, "neither a record nor a credit");

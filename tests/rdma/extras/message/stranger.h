@@ -42,8 +42,8 @@ struct Stranger {
             std::uint64_t freed = 0) {
     store_le(memory.bytes().data() + 16384, freed);
     Batch batch = link->qp.batch();
-    batch.write_immediate(1, OpFlags::kSignaled, memory.local(16384, length),
-                          *server->ring.subspan(offset, length), immediate);
+    batch.op(1).signaled().immediate(immediate).write(memory.local(16384, length),
+                                                      *server->ring.subspan(offset, length));
     need(std::move(batch).submit());
     await();
   }
