@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -153,6 +154,38 @@ TEST(DirectedBatches, NameAReceiverWithEachRequest) {
   EXPECT_EQ(batch.count(), 2U);
   EXPECT_DEATH(batch.send_immediate(3, OpFlags::kNone, {.number = 9}, {}, 5), "made without");
   EXPECT_TRUE(std::move(batch).submit());
+}
+
+// The calls that a provider gets: s begins a batch, r is a request, d the doorbell, a an abort.
+std::string provider_calls;
+
+TEST(Batches, RingTheProvidersDoorbellOnce) {
+  ibv_qp_ex provider = noting_provider();
+  provider.wr_start = [](ibv_qp_ex*) { provider_calls += 's'; };
+  provider.wr_abort = [](ibv_qp_ex*) { provider_calls += 'a'; };
+  provider.wr_send = [](ibv_qp_ex*) { provider_calls += 'r'; };
+  provider.wr_complete = [](ibv_qp_ex*) {
+    provider_calls += 'd';
+    return 0;
+  };
+  provider_calls.clear();
+  {
+    Noted batch(&provider);
+    for (std::uint64_t i = 0; i < 4; ++i)
+      batch.send(i, OpFlags::kSignaled, {});
+    EXPECT_EQ(provider_calls, "srrrr") << "nothing is posted before submit()";
+    EXPECT_TRUE(std::move(batch).submit());
+  }
+  EXPECT_EQ(provider_calls, "srrrrd");
+  provider_calls.clear();
+  {
+    Noted dropped(&provider);
+    dropped.send(1, OpFlags::kSignaled, {});
+  }
+  EXPECT_EQ(provider_calls, "sra");
+  provider_calls.clear();
+  EXPECT_TRUE(Noted(&provider).submit());
+  EXPECT_EQ(provider_calls, "sa") << "no doorbell for nothing";
 }
 
 TEST(Flags, ReachTheProviderWithEachRequest) {
