@@ -290,7 +290,6 @@ TEST(Counters, OfAQueueAndAQueuePair) {
 
 // Selective signaling with accounting: a send queue is kept full for long, and neither it nor its
 // completion queue overruns.
-// it nor its completion queue overruns.
 TEST(SlotsOnADevice, KeepAFullQueueRunning) {
   Loopback loop;
   CompletionBudget budget(loop.client.queue.entries());

@@ -147,6 +147,24 @@ TEST(CompletionCursors, ReadEachFieldFromItsPlace) {
   EXPECT_FALSE(cursor.has_immediate());
 }
 
+// The only fields of a request that failed, whichever way it is read.
+TEST(CompletionCursors, ReadTheVendorsCodeOfAFailure) {
+  ibv_cq_ex queue{};
+  queue.wr_id = 9;
+  queue.status = IBV_WC_REM_ACCESS_ERR;
+  queue.read_vendor_err = [](ibv_cq_ex*) { return 0x6006U; };
+  queue.read_qp_num = [](ibv_cq_ex*) { return 0x55U; };
+  EXPECT_EQ(CompletionCursor<kStandardFields>(&queue).vendor_error(), 0x6006U);
+  WorkCompletion found{.byte_length = 7, .immediate = 8, .kind = WorkKind::kRead};
+  detail::fill(found, &queue, false);
+  EXPECT_EQ(found.vendor_error, 0x6006U);
+  EXPECT_EQ(found.wr_id, 9U);
+  EXPECT_EQ(found.qp_num, 0x55U);
+  EXPECT_EQ(found.status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(found.byte_length + found.immediate, 0U) << "left by the completion before";
+  EXPECT_EQ(found.kind, WorkKind::kOther);
+}
+
 // The kernel's part of SoftRoCE uses another number for this flag, which elsewhere means a good
 // checksum.
 TEST(CompletionCursors, TellTheInvalidatedKeyByTheDevicesOwnFlag) {

@@ -94,18 +94,32 @@ TEST(ClusterFiles, AreReadFromDisk) {
   std::remove(path.c_str());
 }
 
+// Random texts, and valid ones with some characters changed. An accepted file comes back from its
+// text.
 TEST(ClusterFiles, AnyBytesAreAnAnswer) {
   Random random(1);
+  int accepted = 0;
   const std::string_view alphabet("0123456789 \t\n\r:.[]#ab\0\x7f", 23);
   for (int round = 0; round < 5000; ++round) {
     std::string text;
-    for (std::size_t i = random.below(40); i != 0; --i)
-      text += alphabet[random.below(alphabet.size())];
+    if (round % 2 == 0) {
+      for (std::size_t i = random.below(40); i != 0; --i)
+        text += alphabet[random.below(alphabet.size())];
+    } else {
+      text = "# two\n1 b.example:65535\n\n0 [2001:db8::7]:7471\n";
+      for (std::size_t i = random.below(3); i != 0; --i)
+        text[random.below(text.size())] = alphabet[random.below(alphabet.size())];
+    }
     const auto cluster = Cluster::parse(text);
     if (!cluster) continue;
+    ++accepted;
     for (std::uint32_t rank = 0; rank < cluster->size(); ++rank)
       EXPECT_NE((*cluster)[rank].port, 0);
+    const auto again = Cluster::parse(cluster->to_text());
+    ASSERT_TRUE(again) << text;
+    ASSERT_EQ(again->digest(), cluster->digest()) << text;
   }
+  EXPECT_GT(accepted, 500);
 }
 
 }  // namespace

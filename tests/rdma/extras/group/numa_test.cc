@@ -86,6 +86,13 @@ TEST(NumaNodes, GivePagesOrSayThatTheKernelCannot) {
   }
   EXPECT_EQ(memory->bytes().size(), 10'000U);
   memory->bytes()[9'999] = std::byte{1};
+  int mode = -1;
+  unsigned long mask[kMaxNumaNodes / 64] = {};
+  ASSERT_EQ(::syscall(SYS_get_mempolicy, &mode, mask, kMaxNumaNodes + 1, &memory->bytes()[9'999],
+                      MPOL_F_ADDR),
+            0);
+  EXPECT_EQ(mode, MPOL_BIND);
+  EXPECT_EQ(mask[0], 1UL) << "node 0 alone";
   const NumaMemory moved = std::move(*memory);
   EXPECT_EQ(moved.bytes()[9'999], std::byte{1});
   EXPECT_TRUE(memory->bytes().empty());  // NOLINT(bugprone-use-after-move)
