@@ -244,9 +244,9 @@ VerbsFacts look_at_verbs(const VerbsOptions& options, std::span<const std::strin
 ConnectionTimers connection_timers() {
   static_assert(ConnectionTimers::kForever == kRnrRetryForever);
   const ConnectionParameters parameters;
-  return {.ack_timeout_ns = parameters.ack_timeout.ns(),
+  return {.ack_timeout_ns = static_cast<std::uint64_t>(parameters.ack_timeout.time().count()),
           .retries = parameters.retry_count,
-          .rnr_timer_us = parameters.rnr_timer.us(),
+          .rnr_timer_us = static_cast<unsigned>(parameters.rnr_timer.time().count()),
           .rnr_retries = parameters.rnr_retry};
 }
 

@@ -16,6 +16,7 @@
 #include <rkv/rdma/read_plan.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 
 namespace {
@@ -23,8 +24,7 @@ namespace {
 using namespace rkv::rdma;
 
 rkv::Deadline soon() {
-  static const rkv::SteadyClock clock;
-  return rkv::Deadline::after_ms(clock, 5000);
+  return rkv::Deadline::in(std::chrono::seconds(5));
 }
 
 // Coroutines over a transport of any kind.

@@ -8,5 +8,5 @@ using Parameters = HandshakeParameters<Ud>;
 #endif
 
 Parameters patient() {
-  return {.ack_timeout = AckTimeout::at_least_ns(1'000'000)};
+  return {.ack_timeout = AckTimeout::at_least(std::chrono::milliseconds(1))};
 }

@@ -6,4 +6,4 @@ constexpr AckTimeout kTimeout = AckTimeout::from_code(31);
 #else
 constexpr AckTimeout kTimeout = AckTimeout::from_code(32);
 #endif
-static_assert(kTimeout.ns() > 0);
+static_assert(kTimeout.time().count() > 0);

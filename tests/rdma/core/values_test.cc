@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <limits>
+#include <ratio>
 #include <tuple>
 #include <type_traits>
 
@@ -50,17 +53,46 @@ TEST(AccessFlags, RemoteStoresNeedLocalWrite) {
 }
 
 TEST(AckTimeout, RoundsUpAtEveryStep) {
+  using namespace std::chrono_literals;
   for (std::uint8_t code = 1; code <= 31; ++code) {
     const AckTimeout exact = AckTimeout::from_code(code);
-    EXPECT_EQ(exact.ns(), std::uint64_t{4096} << code);
-    EXPECT_EQ(AckTimeout::at_least_ns(exact.ns()), exact);
-    EXPECT_EQ(AckTimeout::at_least_ns(exact.ns() - 1), exact);
+    EXPECT_EQ(exact.time().count(), std::int64_t{4096} << code);
+    EXPECT_EQ(AckTimeout::try_at_least(exact.time()), exact);
+    EXPECT_EQ(AckTimeout::try_at_least(exact.time() - 1ns), exact);
+    const auto next = AckTimeout::try_at_least(exact.time() + 1ns);
     if (code < 31) {
-      EXPECT_EQ(AckTimeout::at_least_ns(exact.ns() + 1).code(), code + 1);
+      EXPECT_EQ(next, AckTimeout::from_code(code + 1));
+      // Less than a nanosecond more, in a type that can say it.
+      using Picoseconds = std::chrono::duration<std::int64_t, std::pico>;
+      EXPECT_EQ(AckTimeout::try_at_least(Picoseconds(exact.time()) + Picoseconds(1)),
+                AckTimeout::from_code(code + 1));
+    } else {
+      EXPECT_FALSE(next);
     }
   }
-  EXPECT_EQ(AckTimeout::at_least_ns(0).code(), 1);  // code 0 means unlimited
-  EXPECT_EQ(AckTimeout::at_least_ns(~std::uint64_t{0}).code(), 31);
+  EXPECT_EQ(AckTimeout::try_at_least(0s)->code(), 1);  // code 0 means unlimited
+  EXPECT_EQ(AckTimeout::try_at_least(-1h)->code(), 1);
+  static_assert(AckTimeout::at_least(60ms).code() == 14);
+  static_assert(AckTimeout::at_least(AckTimeout::kLongest).code() == 31);
+}
+
+template <class Timer>
+void expect_refusals_of_what_it_cannot_say() {
+  EXPECT_TRUE(Timer::try_at_least(Timer::kLongest));
+  EXPECT_FALSE(Timer::try_at_least(Timer::kLongest + std::chrono::nanoseconds(1)));
+  EXPECT_FALSE(Timer::try_at_least(std::chrono::hours(3)));
+  EXPECT_FALSE(Timer::try_at_least(std::chrono::hours::max()));
+  using Seconds = std::chrono::duration<double>;
+  EXPECT_TRUE(Timer::try_at_least(Seconds(Timer::kLongest)));
+  EXPECT_FALSE(Timer::try_at_least(Seconds(1e30)));
+  EXPECT_FALSE(Timer::try_at_least(Seconds(std::numeric_limits<double>::infinity())));
+  EXPECT_FALSE(Timer::try_at_least(Seconds(std::numeric_limits<double>::quiet_NaN())));
+}
+TEST(AckTimeout, RefusesATimeAboveItsLongest) {
+  expect_refusals_of_what_it_cannot_say<AckTimeout>();
+}
+TEST(RnrTimer, RefusesATimeAboveItsLongest) {
+  expect_refusals_of_what_it_cannot_say<RnrTimer>();
 }
 
 TEST(AckTimeout, HasNoOtherCodesThanTheWire) {
@@ -82,19 +114,26 @@ TEST(RnrTimer, HasNoOtherCodesThanTheWire) {
 }
 
 TEST(RnrTimer, RoundsUpAtEveryStepAndKnowsThatZeroIsTheLongest) {
+  using namespace std::chrono_literals;
   for (std::uint8_t code = 0; code < 32; ++code) {
     const RnrTimer exact = RnrTimer::from_code(code);
-    EXPECT_EQ(RnrTimer::at_least_us(exact.us()), exact);
+    EXPECT_EQ(RnrTimer::try_at_least(exact.time()), exact);
+    EXPECT_EQ(RnrTimer::try_at_least(exact.time() - 1ns), exact);
     if (code > 1) {
-      EXPECT_LT(RnrTimer::from_code(static_cast<std::uint8_t>(code - 1)).us(), exact.us());
+      const RnrTimer shorter = RnrTimer::from_code(code - 1);
+      EXPECT_LT(shorter.time(), exact.time());
+      EXPECT_EQ(RnrTimer::try_at_least(shorter.time() + 1ns), exact);
     }
     if (code > 0) {
-      EXPECT_LT(exact.us(), RnrTimer::from_code(0).us());
+      EXPECT_LT(exact.time(), RnrTimer::from_code(0).time());
     }
   }
-  EXPECT_EQ(RnrTimer::at_least_us(0).code(), 1);
-  EXPECT_EQ(RnrTimer::at_least_us(491'521).code(), 0);
-  EXPECT_EQ(kDefaultRnrTimer.us(), 640U);
+  EXPECT_EQ(RnrTimer::try_at_least(0us)->code(), 1);
+  EXPECT_EQ(RnrTimer::try_at_least(-1us)->code(), 1);
+  EXPECT_EQ(RnrTimer::try_at_least(491'521us)->code(), 0);
+  static_assert(RnrTimer::at_least(600us).code() == 12);
+  static_assert(RnrTimer::at_least(RnrTimer::kLongest).code() == 0);
+  EXPECT_EQ(kDefaultRnrTimer.time(), 640us);
 }
 
 TEST(ReadDepths, ZeroIsTheDevicesMaximumAndNothingExceedsIt) {

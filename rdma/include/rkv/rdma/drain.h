@@ -29,6 +29,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -163,22 +164,20 @@ Result<DrainReport> drain(Qp& qp, QueuePairWork& work, CompletionQueue& sends,
 template <class Qp, class Others>
 class [[nodiscard]] DrainOnExit {
  public:
-  // All are held by reference. `limit_ms` counts from the start of the destructor.
+  // All are held by reference. `limit` counts from the start of the destructor.
   DrainOnExit(Qp& qp, QueuePairWork& work, CompletionQueue& sends, CompletionQueue& receives,
-              std::int64_t limit_ms, Others others)
+              std::chrono::milliseconds limit, Others others)
       : qp_(qp),
         work_(work),
         sends_(sends),
         receives_(receives),
-        limit_ms_(limit_ms),
+        limit_(limit),
         others_(std::move(others)) {}
   DrainOnExit(const DrainOnExit&) = delete;
   DrainOnExit& operator=(const DrainOnExit&) = delete;
   ~DrainOnExit() {
-    const SteadyClock clock;
     const auto drained = drain(
-        qp_, work_, sends_, receives_, Deadline::after_ms(clock, limit_ms_),
-        [](const WorkCompletion&) {}, others_);
+        qp_, work_, sends_, receives_, Deadline::in(limit_), [](const WorkCompletion&) {}, others_);
     if (!drained) report_teardown(std::unexpected(drained.error()));
   }
 
@@ -187,7 +186,7 @@ class [[nodiscard]] DrainOnExit {
   QueuePairWork& work_;
   CompletionQueue& sends_;
   CompletionQueue& receives_;
-  std::int64_t limit_ms_;
+  std::chrono::milliseconds limit_;
   Others others_;
 };
 

@@ -1,25 +1,47 @@
 // Timers of a reliable connection, in the wire's encoding, converted from times by rounding up.
 //
-//   AckTimeout ack = AckTimeout::at_least_ns(60'000'000);  // code 14: 67.1 ms
-//   RnrTimer rnr = RnrTimer::at_least_us(600);             // code 12: 640 us
+//   AckTimeout ack = AckTimeout::at_least(60ms);  // code 14: 67.1 ms
+//   RnrTimer rnr = RnrTimer::at_least(600us);     // code 12: 640 us
+//   std::optional<AckTimeout> given = AckTimeout::try_at_least(from_a_file);
+//
+// at_least() takes a constant, and a constant that no code can express does not compile. A time
+// that is known only at run time goes through try_at_least(), which is then empty.
 //
 // Thread safety: values. Source: InfiniBand specification 9.7.5.2.8, tables 45 and 46.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <type_traits>
 
 #include "rkv/check.h"
+#include "rkv/clock.h"
 
 namespace rkv::rdma {
+namespace detail {
+
+// True if `time` is a number of at most `longest`.
+template <class Rep, class Period>
+constexpr bool is_at_most(std::chrono::duration<Rep, Period> time,
+                          std::chrono::nanoseconds longest) {
+  if constexpr (std::is_floating_point_v<Rep>) {
+    if (!(time.count() <= std::numeric_limits<Rep>::max())) return false;  // not a number, infinite
+  }
+  return saturated_nanos(time) <= longest.count();
+}
+
+}  // namespace detail
 
 // The time a requester waits for an acknowledgement before it retransmits: 4.096 us * 2^code. The
 // device may wait up to four times that. Code 0 means no time-out and is not offered.
 class AckTimeout {
  public:
   static constexpr std::uint8_t kMaxCode = 31;
+  static constexpr std::chrono::nanoseconds kLongest{8'796'093'022'208};  // code 31: 2 h 26 min
 
   // REQUIRES: code is 1 to 31. A constant outside that range does not compile.
   static constexpr AckTimeout from_code(std::uint8_t code) {
@@ -31,15 +53,27 @@ class AckTimeout {
     if (code < 1 || code > kMaxCode) return std::nullopt;
     return AckTimeout(code);
   }
-  // The smallest encodable time of at least `ns`; the largest if there is none.
-  static constexpr AckTimeout at_least_ns(std::uint64_t ns) {
+  // The smallest encodable time of at least `time`, a constant of any duration type. Zero or less
+  // gives the shortest. REQUIRES: time <= kLongest; else it does not compile.
+  template <class Rep, class Period>
+  static consteval AckTimeout at_least(std::chrono::duration<Rep, Period> time) {
+    const std::optional<AckTimeout> found = try_at_least(time);
+    RKV_CHECK(found.has_value(), "the time is longer than an AckTimeout can be");
+    return *found;
+  }
+  // The same for a time from outside the program: empty if it is longer than kLongest.
+  template <class Rep, class Period>
+  static constexpr std::optional<AckTimeout> try_at_least(std::chrono::duration<Rep, Period> time) {
+    if (!detail::is_at_most(time, kLongest)) return std::nullopt;
     std::uint8_t code = 1;
-    while (code < kMaxCode && from_code(code).ns() < ns)
+    while (AckTimeout(code).time().count() < saturated_nanos(time))
       ++code;
-    return from_code(code);
+    return AckTimeout(code);
   }
   constexpr std::uint8_t code() const { return code_; }
-  constexpr std::uint64_t ns() const { return std::uint64_t{4096} << code_; }
+  constexpr std::chrono::nanoseconds time() const {
+    return std::chrono::nanoseconds(std::int64_t{4096} << code_);
+  }
   friend constexpr bool operator==(AckTimeout, AckTimeout) = default;
 
  private:
@@ -53,6 +87,7 @@ class AckTimeout {
 class RnrTimer {
  public:
   static constexpr std::uint8_t kMaxCode = 31;
+  static constexpr std::chrono::microseconds kLongest{655'360};  // code 0
 
   // REQUIRES: code is 0 to 31. A constant outside that range does not compile.
   static constexpr RnrTimer from_code(std::uint8_t code) {
@@ -64,15 +99,27 @@ class RnrTimer {
     if (code > kMaxCode) return std::nullopt;
     return RnrTimer(code);
   }
-  // The shortest encodable time of at least `us`; the longest if there is none.
-  static constexpr RnrTimer at_least_us(std::uint32_t us) {
-    for (std::size_t code = 1; code < kMicroseconds.size(); ++code) {
-      if (kMicroseconds[code] >= us) return RnrTimer(static_cast<unsigned>(code));
+  // The shortest encodable time of at least `time`, a constant of any duration type. Zero or less
+  // gives the shortest. REQUIRES: time <= kLongest; else it does not compile.
+  template <class Rep, class Period>
+  static consteval RnrTimer at_least(std::chrono::duration<Rep, Period> time) {
+    const std::optional<RnrTimer> found = try_at_least(time);
+    RKV_CHECK(found.has_value(), "the time is longer than an RnrTimer can be");
+    return *found;
+  }
+  // The same for a time from outside the program: empty if it is longer than kLongest.
+  template <class Rep, class Period>
+  static constexpr std::optional<RnrTimer> try_at_least(std::chrono::duration<Rep, Period> time) {
+    if (!detail::is_at_most(time, kLongest)) return std::nullopt;
+    for (unsigned code = 1; code < kMicroseconds.size(); ++code) {
+      if (saturated_nanos(RnrTimer(code).time()) >= saturated_nanos(time)) return RnrTimer(code);
     }
     return RnrTimer(0);
   }
   constexpr std::uint8_t code() const { return code_; }
-  constexpr std::uint32_t us() const { return kMicroseconds[code_]; }
+  constexpr std::chrono::microseconds time() const {
+    return std::chrono::microseconds(kMicroseconds[code_]);
+  }
   friend constexpr bool operator==(RnrTimer, RnrTimer) = default;
 
  private:

@@ -208,7 +208,8 @@ TEST(Draining, HappensInADestructorToo) {
   std::uint32_t others = 0;
   stuck.send(stuck.mine, stuck.my_work, 6);
   {
-    const DrainOnExit guard(stuck.mine.a, stuck.my_work, stuck.shared, stuck.shared, kPatienceMs,
+    const DrainOnExit guard(stuck.mine.a, stuck.my_work, stuck.shared, stuck.shared,
+                            std::chrono::milliseconds(kPatienceMs),
                             [&](const WorkCompletion&) { ++others; });
   }
   EXPECT_TRUE(stuck.my_work.idle());
@@ -222,7 +223,8 @@ TEST(Draining, HappensInADestructorToo) {
   });
   (void)stuck.their_work.take_send();  // never posted
   {
-    const DrainOnExit guard(stuck.theirs.a, stuck.their_work, stuck.shared, stuck.shared, 50,
+    const DrainOnExit guard(stuck.theirs.a, stuck.their_work, stuck.shared, stuck.shared,
+                            std::chrono::milliseconds(50),
                             [&](const WorkCompletion&) { ++others; });
   }
   set_teardown_handler(before);
