@@ -31,7 +31,7 @@ Result<std::uint64_t> take_ticket(End& client, const RemoteSpan& server) {
   batch.fetch_add(1, OpFlags::kSignaled, client.memory.local(0, 8), *server.subspan(kTickets, 8),
                   1);
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
-  RKV_RETURN_IF_ERROR(complete_one(client.queue));
+  RKV_RETURN_IF_ERROR(client.queue.wait_one(soon()));
   return word(client.memory, 0);
 }
 
@@ -41,7 +41,7 @@ Result<bool> take_over(End& client, const RemoteSpan& server, std::uint64_t self
   batch.compare_swap(2, OpFlags::kSignaled, client.memory.local(0, 8), *server.subspan(kOwner, 8),
                      kNobody, self);
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
-  RKV_RETURN_IF_ERROR(complete_one(client.queue));
+  RKV_RETURN_IF_ERROR(client.queue.wait_one(soon()));
   return word(client.memory, 0) == kNobody;
 }
 

@@ -26,7 +26,7 @@ Status read_all(Pair& pair) {
   }
   const std::uint32_t posted = batch.count();
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
-  RKV_ASSIGN_OR_RETURN(const WorkCompletion done, complete_one(pair.client.queue));
+  RKV_ASSIGN_OR_RETURN(const WorkCompletion done, pair.client.queue.wait_one(soon()));
   const bool same = std::memcmp(pair.client.memory.bytes().data(),
                                 pair.server.memory.bytes().data(), kReads * kBytes) == 0;
   std::printf("%u READs, 1 doorbell, 1 completion (of request %llu): %s\n", posted,
@@ -58,8 +58,8 @@ Status write_then_announce(Pair& pair) {
               *pair.server.memory.remote().subspan(8192, 8));
   batch.send(3, OpFlags::kSignaled, inlined(rkv::as_bytes("at 8192")));
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
-  RKV_ASSIGN_OR_RETURN(const WorkCompletion received, complete_one(pair.server.queue));
-  RKV_RETURN_IF_ERROR(complete_one(pair.client.queue));
+  RKV_ASSIGN_OR_RETURN(const WorkCompletion received, pair.server.queue.wait_one(soon()));
+  RKV_RETURN_IF_ERROR(pair.client.queue.wait_one(soon()));
   const rkv::MutableBytes bytes = pair.server.memory.bytes();
   std::printf("the message \"%.*s\" found \"%.8s\"\n", static_cast<int>(received.byte_length),
               reinterpret_cast<const char*>(bytes.data() + 4096),

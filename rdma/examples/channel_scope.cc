@@ -68,10 +68,8 @@ Status question_and_answer(Side& client, Side& server) {
 // No peer sends. At the deadline the queue pair is moved to the error state, which flushes the
 // receive. So the device cannot write into a buffer that is reused. The connection ends with it.
 Status too_late(Side& server) {
-  const rkv::SteadyClock clock;
-  const auto out = server.channel.scope(Deadline::after_ms(clock, 50), [&](Scope& scope) {
-    scope.receive(server.memory.local(0, kBytes));
-  });
+  const auto out = server.channel.scope(
+      Deadline::in(50ms), [&](Scope& scope) { scope.receive(server.memory.local(0, kBytes)); });
   if (out.operations) return rkv::fail(rkv::Code::kCorrupt, "an unexpected message");
   std::printf("%s, %u cut off, %u outstanding, the channel is %s\n",
               out.operations.error().code == rkv::Code::kTimeout ? "timed out" : "failed",

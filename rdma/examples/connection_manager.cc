@@ -81,7 +81,7 @@ Status ask(const SocketAddress& server) {
   Batch batch = link.qp.batch();
   batch.read(1, OpFlags::kSignaled, parts.memory.local(0, length), *wanted);
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
-  RKV_RETURN_IF_ERROR(complete_one(parts.queue));
+  RKV_RETURN_IF_ERROR(parts.queue.wait_one(soon()));
   std::printf("client: read \"%.*s\", %u READs may be outstanding\n", static_cast<int>(length),
               reinterpret_cast<const char*>(parts.memory.bytes().data()), link.depths.initiator);
   return link.disconnect();

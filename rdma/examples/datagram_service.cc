@@ -55,11 +55,11 @@ struct Node {
     auto batch = qp->batch();
     batch.op(2).signaled().to(to, qp_num, qkey).send(inlined(rkv::as_bytes(text)));
     RKV_RETURN_IF_ERROR(std::move(batch).submit());
-    RKV_RETURN_IF_ERROR(complete_one(outgoing.queue));
+    RKV_RETURN_IF_ERROR(outgoing.queue.wait_one(soon()));
     return {};
   }
   Result<ReceivedDatagram> receive(const char* who) {
-    RKV_ASSIGN_OR_RETURN(const WorkCompletion done, complete_one(incoming.queue));
+    RKV_ASSIGN_OR_RETURN(const WorkCompletion done, incoming.queue.wait_one(soon()));
     RKV_ASSIGN_OR_RETURN(
         const ReceivedDatagram got,
         ReceivedDatagram::from(incoming.memory.local(0, kBytes), done.byte_length));

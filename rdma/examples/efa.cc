@@ -56,8 +56,8 @@ Status run() {
              {.handle = address.get(), .qp_num = receiver.number(), .qkey = kKey},
              ours.memory.local(0, 5));
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
-  RKV_RETURN_IF_ERROR(complete_one(ours.queue));
-  RKV_ASSIGN_OR_RETURN(const WorkCompletion done, complete_one(theirs.queue));
+  RKV_RETURN_IF_ERROR(ours.queue.wait_one(soon()));
+  RKV_ASSIGN_OR_RETURN(const WorkCompletion done, theirs.queue.wait_one(soon()));
   std::printf("received: %.*s\n", static_cast<int>(done.byte_length),
               reinterpret_cast<const char*>(theirs.memory.bytes().data()));
   return {};

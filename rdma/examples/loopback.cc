@@ -5,23 +5,16 @@
 #include <rkv/rdma/queue_pair.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <string>
 
 namespace {
 
 using namespace rkv::rdma;
+using rkv::Deadline;
 
-// Waits for one completion. A request's failure is reported only here.
-rkv::Status finish(CompletionQueue& queue, const char* what) {
-  const rkv::SteadyClock clock;
-  WorkCompletion done;
-  RKV_ASSIGN_OR_RETURN(const std::size_t count,
-                       queue.wait({&done, 1}, rkv::Deadline::after_ms(clock, 5000)));
-  if (count == 0) return rkv::fail(rkv::Code::kTimeout, "no completion came");
-  if (!done.ok()) return std::unexpected(wc_error(what, done.status));
-  return {};
-}
+constexpr auto kPatience = std::chrono::seconds(5);
 
 void copy(std::string_view text, const RegisteredSpan& to) {
   std::ranges::copy(rkv::as_bytes(text), to.bytes().begin());
@@ -64,8 +57,10 @@ rkv::Status run() {
   Batch message = client.batch();
   message.send(2, OpFlags::kSignaled, ours.local(0, 5));
   RKV_RETURN_IF_ERROR(std::move(message).submit());
-  RKV_RETURN_IF_ERROR(finish(queue, "SEND"));     // these two arrive in either order: both
-  RKV_RETURN_IF_ERROR(finish(queue, "receive"));  // sides share one completion queue here
+  // A request's failure is reported here, not when it is posted. The completions of the SEND and of
+  // the receive arrive in either order: both sides share one completion queue here.
+  RKV_RETURN_IF_ERROR(queue.wait_one(Deadline::in(kPatience), "message"));
+  RKV_RETURN_IF_ERROR(queue.wait_one(Deadline::in(kPatience), "message"));
   std::printf("received: %.5s\n", reinterpret_cast<const char*>(theirs.bytes().data()));
 
   // The peer's processor is not involved in a WRITE or a READ.
@@ -75,7 +70,7 @@ rkv::Status run() {
   both.write(3, OpFlags::kNone, ours.local(0, 7), *remote.subspan(1024, 7));
   both.read(4, OpFlags::kSignaled, ours.local(2048, 7), *remote.subspan(1024, 7));
   RKV_RETURN_IF_ERROR(std::move(both).submit());
-  RKV_RETURN_IF_ERROR(finish(queue, "WRITE and READ"));
+  RKV_RETURN_IF_ERROR(queue.wait_one(Deadline::in(kPatience), "WRITE and READ"));
   std::printf("read back: %.7s\n", reinterpret_cast<const char*>(ours.bytes().data() + 2048));
   return {};
 }

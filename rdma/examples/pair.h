@@ -9,19 +9,20 @@
 #include <rkv/rdma/connect.h>
 #include <rkv/rdma/queue_pair.h>
 
+#include <chrono>
 #include <cstdio>
 #include <vector>
 
 namespace example {
 
 using namespace rkv::rdma;  // an example is short and uses this library only
+using namespace std::chrono_literals;
 using rkv::Deadline;
 using rkv::Result;
 using rkv::Status;
 
 inline Deadline soon() {
-  static const rkv::SteadyClock clock;
-  return Deadline::after_ms(clock, 20'000);
+  return Deadline::in(20s);
 }
 
 // The exit code of a program that ended with `status`.
@@ -41,15 +42,6 @@ inline Result<SocketAddress> address_of_first_active() {
   RKV_ASSIGN_OR_RETURN(const std::uint8_t port, device.first_active_port());
   RKV_ASSIGN_OR_RETURN(const GidEntry gid, device.routable_gid(port));
   return resolve_one({.host = gid.to_string(), .port = 0});
-}
-
-// Waits for one completion; returns a failed completion as an error.
-inline Result<WorkCompletion> complete_one(CompletionQueue& queue) {
-  WorkCompletion done;
-  RKV_ASSIGN_OR_RETURN(const std::size_t count, queue.wait({&done, 1}, soon()));
-  if (count == 0) return rkv::fail(rkv::Code::kTimeout, "no completion came");
-  if (!done.ok()) return std::unexpected(wc_error("a work request", done.status));
-  return done;
 }
 
 inline constexpr AccessFlags kAll = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead |

@@ -51,7 +51,7 @@ Status send(End& client, std::string_view text) {
   Batch batch = client.qp.batch();
   batch.send(1, OpFlags::kSignaled, inlined(rkv::as_bytes(text)));
   RKV_RETURN_IF_ERROR(std::move(batch).submit());
-  RKV_RETURN_IF_ERROR(complete_one(client.queue));
+  RKV_RETURN_IF_ERROR(client.queue.wait_one(soon()));
   return {};
 }
 
@@ -91,7 +91,7 @@ Status run() {
   for (std::uint32_t sent = 0; sent <= kBuffers - kLowWater; ++sent) {
     const std::size_t from = sent % kClients;
     RKV_RETURN_IF_ERROR(send(clients[from], "message"));
-    RKV_ASSIGN_OR_RETURN(const WorkCompletion done, complete_one(server.queue));
+    RKV_ASSIGN_OR_RETURN(const WorkCompletion done, server.queue.wait_one(soon()));
     if (done.qp_num != connections[from].number()) {
       return rkv::fail(rkv::Code::kInternal, "a message of another connection");
     }

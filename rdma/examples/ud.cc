@@ -37,11 +37,12 @@ struct Node {
     auto batch = qp.batch();
     batch.op(2).signaled().to(to, peer.qp_num, peer.qkey).send(inlined(rkv::as_bytes(text)));
     RKV_RETURN_IF_ERROR(std::move(batch).submit());
-    RKV_RETURN_IF_ERROR(complete_one(room.queue));  // it was sent; its arrival is never confirmed
+    RKV_RETURN_IF_ERROR(
+        room.queue.wait_one(soon()));  // it was sent; its arrival is never confirmed
     return {};
   }
   Result<ReceivedDatagram> receive() {
-    RKV_ASSIGN_OR_RETURN(const WorkCompletion done, complete_one(room.queue));
+    RKV_ASSIGN_OR_RETURN(const WorkCompletion done, room.queue.wait_one(soon()));
     return ReceivedDatagram::from(room.memory.local(0, kBytes), done.byte_length);
   }
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -400,10 +401,10 @@ Result<bool> CompletionQueue::wait_event(std::uint64_t seen, const Deadline& dea
 }
 
 Result<std::size_t> CompletionQueue::wait(std::span<WorkCompletion> out, const Deadline& deadline) {
-  RKV_CHECK(state_->channel != nullptr, "wait() needs a completion queue with a channel");
   RKV_CHECK(!out.empty(), "wait() needs space for at least one completion");
   const Result<std::size_t> present = poll(out);
   if (!present || *present != 0) return present;
+  if (state_->channel == nullptr) return poll_until(out, deadline);
   for (;;) {
     const std::uint64_t seen = events();
     // Arm before the poll that decides to sleep: a completion between poll and arm would raise no
@@ -414,6 +415,37 @@ Result<std::size_t> CompletionQueue::wait(std::span<WorkCompletion> out, const D
     RKV_ASSIGN_OR_RETURN(const bool woken, wait_event(seen, deadline));
     if (!woken) return poll(out);
   }
+}
+
+Result<std::size_t> CompletionQueue::poll_until(std::span<WorkCompletion> out,
+                                                const Deadline& deadline) {
+  for (;;) {
+    const bool last = deadline.passed();  // before the poll: a completion that came in time counts
+    const Result<std::size_t> found = poll(out);
+    if (!found || *found != 0 || last) return found;
+    std::this_thread::yield();
+  }
+}
+
+Result<std::size_t> CompletionQueue::wait_all(std::span<WorkCompletion> out,
+                                              const Deadline& deadline) {
+  std::size_t count = 0;
+  while (count < out.size()) {
+    RKV_ASSIGN_OR_RETURN(const std::size_t found, wait(out.subspan(count), deadline));
+    if (found == 0) break;
+    count += found;
+  }
+  return count;
+}
+
+Result<WorkCompletion> CompletionQueue::wait_one(const Deadline& deadline, const char* operation) {
+  WorkCompletion one;
+  RKV_ASSIGN_OR_RETURN(const std::size_t count, wait({&one, 1}, deadline));
+  if (count == 0) {
+    return fail_call(Code::kTimeout, operation, 0, "no completion came before the deadline");
+  }
+  if (!one.ok()) return std::unexpected(wc_error(operation, one.status));
+  return one;
 }
 
 Status CompletionQueue::moderate(const CompletionModeration& moderation) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -44,8 +45,7 @@ inline void need(const Status& status) {
 }
 
 inline Deadline soon(int ms = kPatienceMs) {
-  static const SteadyClock clock;
-  return Deadline::after_ms(clock, ms);
+  return Deadline::in(std::chrono::milliseconds(ms));
 }
 
 // The first connects to the second.
@@ -87,17 +87,10 @@ struct Side {
 
   // Blocks until `count` completions have arrived.
   std::vector<WorkCompletion> completions(std::size_t count) {
-    std::vector<WorkCompletion> all;
-    while (all.size() < count) {
-      std::array<WorkCompletion, 64> some;
-      const std::size_t found = need(
-          queue.wait(std::span(some).first(std::min(some.size(), count - all.size())), soon()));
-      if (found == 0) {
-        ADD_FAILURE() << "only " << all.size() << " of " << count << " completions came";
-        break;
-      }
-      all.insert(all.end(), some.begin(), some.begin() + found);
-    }
+    std::vector<WorkCompletion> all(count);
+    const std::size_t came = need(queue.wait_all(all, soon()));
+    if (came != count) ADD_FAILURE() << "only " << came << " of " << count << " completions came";
+    all.resize(came);
     return all;
   }
   WorkCompletion completion() {

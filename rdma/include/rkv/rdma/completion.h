@@ -3,8 +3,9 @@
 //   RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
 //   RKV_ASSIGN_OR_RETURN(CompletionQueue queue,
 //       CompletionQueue::create(device, {.entries = 256, .channel = &channel}));
+//   RKV_ASSIGN_OR_RETURN(const WorkCompletion one, queue.wait_one(Deadline::in(5s)));
 //   std::array<WorkCompletion, 32> done;
-//   RKV_ASSIGN_OR_RETURN(std::size_t count, queue.wait(done, deadline));
+//   RKV_ASSIGN_OR_RETURN(std::size_t count, queue.wait(done, Deadline::in(5s)));
 //
 // Many queues may share one descriptor: next_event() returns the queue that has a completion.
 //
@@ -193,7 +194,7 @@ struct CompletionQueueOptions {
   // The queue has at least this many entries and must never hold more. Add up the work that may be
   // outstanding on all queue pairs, receives included, because an overrun breaks the queue.
   std::uint32_t entries = 256;
-  CompletionChannel* channel = nullptr;  // needed for arm() and wait()
+  CompletionChannel* channel = nullptr;  // needed for arm(), and for wait() to sleep
   std::uint32_t vector = 0;              // interrupt vector, below the device's number of vectors
   void* context = nullptr;               // returned by next_event()
   // A parent domain with a thread domain, which removes the queue's locks too. A provider without
@@ -252,10 +253,21 @@ class RKV_EXPORT CompletionQueue {
   // Requests one event on the channel at the next completion (ibv_req_notify_cq(3)). Completions
   // that arrived before the call raise none: arm, then poll once more, and only then wait.
   Status arm(bool solicited_only = false);
-  // Fills `out` and returns the number of completions; 0 if the deadline passed first. Blocks. It
-  // polls again after arm() and before it sleeps, so no wake-up is lost. REQUIRES: the queue has a
-  // channel; `out` is not empty.
+  // Waits until there is a completion. Fills `out` with the available ones and returns their
+  // number; 0 if the deadline passed first. Blocks. It polls again after arm() and before it
+  // sleeps, so no wake-up is lost. A queue without a channel cannot sleep: it is polled until the
+  // deadline, and the processor yielded after each poll that found nothing. REQUIRES: `out` is not
+  // empty.
   Result<std::size_t> wait(std::span<WorkCompletion> out, const Deadline& deadline);
+  // Waits until `out` is full and returns its size, or the smaller number of completions that came
+  // before the deadline. An error (of the queue, as from poll()) hides those that came before it.
+  // Otherwise as wait().
+  Result<std::size_t> wait_all(std::span<WorkCompletion> out, const Deadline& deadline);
+  // Waits for one completion. kTimeout if the deadline passed first. A failed completion becomes
+  // the error wc_error(operation, status), without wr_id and queue pair: wait() returns those.
+  // `operation` is a static text for errors, such as "RDMA READ". Otherwise as wait().
+  Result<WorkCompletion> wait_one(const Deadline& deadline,
+                                  const char* operation = "a work request");
 
   // For programs with their own loop around arm() and poll(). events() is the number of this
   // queue's events taken from the channel. wait_event() blocks until that number exceeds `seen`;
@@ -286,6 +298,7 @@ class RKV_EXPORT CompletionQueue {
                                         WcField fields, bool classic);
   ibv_cq_ex* raw_extended() const;
   Polled poll_otherwise(std::span<WorkCompletion> out) noexcept;
+  Result<std::size_t> poll_until(std::span<WorkCompletion> out, const Deadline& deadline);
   Polled poll_plain(std::span<WorkCompletion> out) const noexcept;
   Polled poll_one_by_one(std::span<WorkCompletion> out) const noexcept;
   std::shared_ptr<detail::CompletionQueueState> state_;

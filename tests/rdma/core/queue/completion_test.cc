@@ -247,6 +247,71 @@ TEST(Resizing, KeepsWhatIsInTheQueueAndRefusesLessThanThat) {
   EXPECT_FALSE(queue.resize(2'000'000'000));
 }
 
+void read_words(Loopback& loop, QueuePair& qp, std::uint64_t count) {
+  Batch batch = qp.batch();
+  for (std::uint64_t i = 0; i < count; ++i)
+    batch.read(i, OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
+  need(std::move(batch).submit());
+}
+
+TEST(WaitingForOne, ReturnsTheCompletionOrSaysThatNoneCame) {
+  Loopback loop;
+  const auto none = loop.client.queue.wait_one(soon(0), "RDMA READ");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kTimeout);
+  EXPECT_STREQ(none.error().call, "RDMA READ");
+  read_words(loop, *loop.client.qp, 2);
+  for (const std::uint64_t wr_id : {0U, 1U}) {
+    const WorkCompletion one = need(loop.client.queue.wait_one(soon()));
+    EXPECT_EQ(one.wr_id, wr_id);
+    EXPECT_EQ(one.kind, WorkKind::kRead);
+    EXPECT_EQ(one.byte_length, 8U);
+  }
+  EXPECT_EQ(loop.client.queue.wait_one(soon(0)).error().code, Code::kTimeout);
+}
+
+TEST(WaitingForOne, MakesAFailedRequestAnErrorThatSaysWhy) {
+  Loopback loop;
+  need(loop.client.qp->to_error());
+  send(*loop.client.qp, loop.client.memory.local(0, 8), 9);
+  const auto failed = loop.client.queue.wait_one(soon(), "SEND of a test");
+  ASSERT_FALSE(failed);
+  const WcExplanation& why = explain(IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(failed.error().code, why.code);
+  EXPECT_STREQ(failed.error().call, "SEND of a test");
+  EXPECT_STREQ(failed.error().text, why.text);
+}
+
+TEST(WaitingForAll, FillsTheSpanOrSaysHowManyCame) {
+  Loopback loop;
+  std::array<WorkCompletion, 40> all;
+  read_words(loop, *loop.client.qp, 40);
+  ASSERT_EQ(need(loop.client.queue.wait_all(all, soon())), 40U);
+  for (std::uint64_t i = 0; i < all.size(); ++i)
+    EXPECT_EQ(all[i].wr_id, i);
+  // Never more than there is space for.
+  read_words(loop, *loop.client.qp, 3);
+  ASSERT_EQ(need(loop.client.queue.wait_all(std::span(all).first(2), soon())), 2U);
+  // One is left; the second does not come.
+  EXPECT_EQ(need(loop.client.queue.wait_all(std::span(all).first(2), soon(20))), 1U);
+  EXPECT_EQ(all[0].wr_id, 2U);
+  EXPECT_EQ(need(loop.client.queue.wait_all({}, soon())), 0U);
+}
+
+TEST(WaitingWithoutAChannel, PollsUntilTheDeadline) {
+  Loopback loop;
+  CompletionQueue queue = need(CompletionQueue::create(loop.device, {.entries = 64}));
+  Pair pair(loop.pd, queue, loop.server.queue);
+  std::array<WorkCompletion, 4> some;
+  EXPECT_EQ(need(queue.wait(some, soon(20))), 0U);
+  EXPECT_EQ(need(queue.wait(some, soon(0))), 0U);
+  EXPECT_EQ(queue.wait_one(soon(0)).error().code, Code::kTimeout);
+  read_words(loop, pair.a, 5);
+  EXPECT_EQ(need(queue.wait_one(soon())).wr_id, 0U);
+  ASSERT_EQ(need(queue.wait_all(some, soon())), 4U);
+  EXPECT_EQ(some[3].wr_id, 4U);
+}
+
 TEST(AdaptiveWaiting, FindsWhatIsThereAndEndsWithItsDeadline) {
   Loopback loop;
   AdaptiveWait policy({.min_polls = 4, .max_polls = 64, .yields = 2});
