@@ -91,13 +91,14 @@ Result<MemoryRegion> MemoryRegion::attach(const ProtectionDomain& pd, MutableByt
 Result<MemoryRegion> MemoryRegion::attach_dmabuf(const ProtectionDomain& pd, const DmaBuf& buffer,
                                                  AccessFlags access) {
   constexpr AccessFlags kAllowed = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead |
-                                   AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic;
+                                   AccessFlags::kRemoteWrite | AccessFlags::kRemoteAtomic |
+                                   AccessFlags::kRelaxedOrdering;
   if (buffer.length == 0) {
     return fail(Code::kInvalidArgument, "a memory region cannot have length 0");
   }
   if ((access & kAllowed) != access) {
     return fail(Code::kInvalidArgument,
-                "a dma-buf takes only the flags for local and remote access");
+                "a dma-buf takes only kRelaxedOrdering and the flags for local and remote access");
   }
   if (buffer.offset % small_page_bytes() != buffer.address % small_page_bytes()) {
     return fail(Code::kInvalidArgument,

@@ -42,7 +42,8 @@ constexpr AccessFlags grant_flags(Access access, bool atomics) {
 }
 
 // The verbs access flags of a region. Local writes are always allowed, because READ results and
-// receives land in regions; remote writes never are.
+// receives land in regions; remote writes never are. Relaxed ordering never is either: clients
+// verify what they READ by versions and checksums.
 constexpr AccessFlags region_flags(Access access, bool atomics) {
   return AccessFlags::kLocalWrite | grant_flags(access, atomics);
 }

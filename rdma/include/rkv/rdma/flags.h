@@ -39,8 +39,7 @@ constexpr bool has(E set, E wanted) {
 }
 
 // Access rights on registered memory, or of a connected peer on a queue pair (ibv_reg_mr(3),
-// ibv_modify_qp(3)). The local device may always read. Relaxed ordering is omitted on purpose:
-// memory that a peer checks by version or checksum must not have it.
+// ibv_modify_qp(3)). The local device may always read.
 enum class AccessFlags : unsigned {
   kNone = 0,
   kLocalWrite = IBV_ACCESS_LOCAL_WRITE,  // the device may store: receives, READ and atomic results
@@ -54,6 +53,11 @@ enum class AccessFlags : unsigned {
   kFlushPersistent = 1U << 9,
   kOnDemand = IBV_ACCESS_ON_DEMAND,  // no pinning; not on SoftRoCE of Linux 6.1
   kHugePages = IBV_ACCESS_HUGETLB,
+  // Regions only. The device's accesses to the region may pass each other on the PCIe bus, which
+  // is faster on some machines. Bytes are then in order only when a completion has been polled, and
+  // not before. So memory that a thread polls without a completion, or that a reader verifies by a
+  // version or checksum, must not have it. A hint: ignored where the kernel or device lacks it.
+  kRelaxedOrdering = IBV_ACCESS_RELAXED_ORDERING,
 };
 template <>
 inline constexpr bool kIsFlagEnum<AccessFlags> = true;

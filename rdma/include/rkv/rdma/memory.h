@@ -76,8 +76,8 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
   static Result<MemoryRegion> attach(const ProtectionDomain& pd, MutableBytes memory,
                                      AccessFlags access);
   // Registers another device's memory; bytes() is empty. The caller keeps the descriptor and closes
-  // it. Flags: local write and the remote ones. kUnsupported if the provider has no
-  // ibv_reg_dmabuf_mr (SoftRoCE).
+  // it. Flags: local write, the remote ones, and kRelaxedOrdering. kUnsupported if the provider has
+  // no ibv_reg_dmabuf_mr (SoftRoCE).
   static Result<MemoryRegion> attach_dmabuf(const ProtectionDomain& pd, const DmaBuf& buffer,
                                             AccessFlags access);
   MemoryRegion(MemoryRegion&&) noexcept = default;

@@ -254,6 +254,19 @@ TEST(Regions, OfHugePagesAreReadLikeOthers) {
 // Lengths are 64 bits wide everywhere. If one were cut to 32 bits, the last mapping would be
 // outside the region, or its first bytes would appear instead. Few pages, mapped many times; huge
 // pages if available, since a device registers them much faster.
+// A hint that the kernel may ignore: what is read is the same.
+TEST(Regions, OfRelaxedOrderingAreReadLikeOthers) {
+  Loopback loop;
+  const MemoryRegion region = need(MemoryRegion::allocate(
+      loop.pd, 8192,
+      AccessFlags::kLocalWrite | AccessFlags::kRemoteRead | AccessFlags::kRelaxedOrdering));
+  EXPECT_TRUE(has(region.access(), AccessFlags::kRelaxedOrdering));
+  std::memset(region.bytes().data(), 0x5A, region.size());
+  std::memset(loop.client.at(0), 0, region.size());
+  ASSERT_TRUE(reads(loop, region.remote()));
+  EXPECT_EQ(std::memcmp(loop.client.at(0), region.bytes().data(), region.size()), 0);
+}
+
 TEST(Regions, OfMoreThanFourGibibytesAreReadAtTheirEnd) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   constexpr std::size_t kPart = std::size_t{64} << 20;

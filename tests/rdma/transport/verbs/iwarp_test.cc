@@ -134,6 +134,15 @@ TEST_F(ConnectionsOnIwarp, HaveTheInlineBytesThatTheDeviceGrants) {
   EXPECT_EQ(connection_->limits().inline_bytes, 64U) << "half of half of what was asked for";
 }
 
+// Clients verify what they READ, so the order of its bytes matters.
+TEST(RegionsOfTheStore, NeverHaveRelaxedOrderingNorRemoteWrites) {
+  constexpr AccessFlags kForbidden = AccessFlags::kRelaxedOrdering | AccessFlags::kRemoteWrite;
+  for (const Access access : {Access::kLocal, Access::kRemoteRead, Access::kRemoteReadAtomic}) {
+    for (const bool atomics : {false, true})
+      EXPECT_EQ(region_flags(access, atomics) & kForbidden, AccessFlags::kNone);
+  }
+}
+
 TEST_F(ConnectionsOnIwarp, GrantNoAtomics) {
   EXPECT_EQ(region_flags(Access::kRemoteReadAtomic, false),
             AccessFlags::kLocalWrite | AccessFlags::kRemoteRead);
