@@ -339,6 +339,10 @@ Status check_device(const rdma_cm_id* id, const QueuePairBase& qp) {
 Status CmId::to_init(QueuePairBase& qp, const ConnectionParameters& parameters) {
   RKV_RETURN_IF_ERROR(detail::check(parameters));
   RKV_RETURN_IF_ERROR(check_device(raw(), qp));
+  if (is_iwarp() && parameters.path != PathParameters{}) {
+    return fail_call(Code::kUnsupported, "ibv_modify_qp", 0,
+                     "an iWARP queue pair has no path: set the type of service of the id");
+  }
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   int mask = 0;
@@ -360,6 +364,12 @@ Status CmId::to_ready(QueuePairBase& qp, const ConnectionParameters& parameters,
   int mask = 0;
   RKV_RETURN_IF_ERROR(
       from_minus_one("rdma_init_qp_attr", rdma_init_qp_attr(raw(), &receive, &mask)));
+  bool roce = false;
+  if (parameters.path.hop_limit) {
+    RKV_ASSIGN_OR_RETURN(const PortAttributes port, device().port(port_number()));
+    roce = port.ethernet;
+  }
+  RKV_RETURN_IF_ERROR(detail::set_path(parameters.path, roce, receive.ah_attr));
   receive.max_dest_rd_atomic = depths.responder;
   receive.min_rnr_timer = parameters.rnr_timer.code();
   // Set again: the queue pair may have been moved to INIT with other rights.

@@ -10,16 +10,31 @@ namespace {
 
 constexpr std::uint8_t kMaxRetry = 7;  // 3 bits
 constexpr std::uint32_t kMaxGidIndex = 255;
+constexpr std::uint8_t kMaxServiceLevel = 15;
+constexpr std::uint32_t kMaxFlowLabel = 0xF'FFFF;
 
+Status check_path(const PathParameters& path) {
+  if (path.service_level.value_or(0) > kMaxServiceLevel) {
+    return fail(Code::kInvalidArgument, "path.service_level is 0 to 15");
+  }
+  if (path.flow_label.value_or(0) > kMaxFlowLabel) {
+    return fail(Code::kInvalidArgument, "path.flow_label is 0 to 1048575");
+  }
+  return {};
+}
+
+template <class Parameters>
 Result<ibv_qp_attr> to_receive(const Route& route, const Endpoint& peer,
-                               AccessFlags remote_access) {
+                               const Parameters& parameters) {
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
   receive.path_mtu = detail::to_verbs(route.mtu);
   receive.dest_qp_num = peer.qp_num;
   receive.rq_psn = peer.packet_sequence.number();
-  receive.qp_access_flags = std::to_underlying(remote_access);
+  receive.qp_access_flags = std::to_underlying(parameters.remote_access);
   RKV_ASSIGN_OR_RETURN(receive.ah_attr, route.address.to_verbs());
+  RKV_RETURN_IF_ERROR(
+      detail::set_path(parameters.path, peer.link_layer == LinkLayer::kEthernet, receive.ah_attr));
   return receive;
 }
 constexpr int kConnectedReceive = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -71,6 +86,25 @@ Status detail::check(const ConnectionParameters& parameters) {
   if (parameters.rnr_retry > kMaxRetry) {
     return fail(Code::kInvalidArgument, "rnr_retry is 0 to 7");
   }
+  return check_path(parameters.path);
+}
+
+Status detail::set_path(const PathParameters& path, bool roce, ibv_ah_attr& address) {
+  RKV_RETURN_IF_ERROR(check_path(path));
+  if (roce && path.hop_limit) {
+    return fail_call(Code::kUnsupported, "ibv_modify_qp", 0,
+                     "path.hop_limit: on RoCE the kernel takes that of the IP route (ip-route(8), "
+                     "hoplimit)");
+  }
+  if (address.is_global == 0 && (path.traffic_class || path.hop_limit || path.flow_label)) {
+    return fail(Code::kInvalidArgument,
+                "path.traffic_class, hop_limit and flow_label need a route by GID; this one is by "
+                "LID");
+  }
+  address.sl = path.service_level.value_or(address.sl);
+  address.grh.traffic_class = path.traffic_class.value_or(address.grh.traffic_class);
+  address.grh.hop_limit = path.hop_limit.value_or(address.grh.hop_limit);
+  address.grh.flow_label = path.flow_label.value_or(address.grh.flow_label);
   return {};
 }
 
@@ -143,7 +177,7 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const ConnectionParameters&
     depths.initiator = std::min(depths.initiator, parameters.reads_as_initiator);
   }
 
-  RKV_ASSIGN_OR_RETURN(ibv_qp_attr receive, to_receive(route, peer, parameters.remote_access));
+  RKV_ASSIGN_OR_RETURN(ibv_qp_attr receive, to_receive(route, peer, parameters));
   receive.max_dest_rd_atomic = depths.responder;
   receive.min_rnr_timer = parameters.rnr_timer.code();
   RKV_RETURN_IF_ERROR(find_way(
@@ -166,8 +200,7 @@ Status QueuePairBase::bring_up(const Endpoint& peer, const UnreliableParameters&
   }
   const auto& local = *state_->local;
   RKV_ASSIGN_OR_RETURN(const Route route, local.route_to(peer));
-  RKV_ASSIGN_OR_RETURN(const ibv_qp_attr receive,
-                       to_receive(route, peer, parameters.remote_access));
+  RKV_ASSIGN_OR_RETURN(const ibv_qp_attr receive, to_receive(route, peer, parameters));
   RKV_RETURN_IF_ERROR(find_way(*this, receive, kConnectedReceive));
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;

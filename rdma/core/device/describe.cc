@@ -275,7 +275,8 @@ std::string describe(AccessFlags access) {
                  {has(access, AccessFlags::kBindWindow), "bind window"},
                  {has(access, AccessFlags::kZeroBased), "zero based"},
                  {has(access, AccessFlags::kOnDemand), "on demand"},
-                 {has(access, AccessFlags::kHugePages), "huge pages"}},
+                 {has(access, AccessFlags::kHugePages), "huge pages"},
+                 {has(access, AccessFlags::kRelaxedOrdering), "relaxed ordering"}},
                 "local read only");
 }
 
@@ -407,6 +408,12 @@ std::string describe_queue_pair(const ibv_qp* queue_pair) {
     add(out, "  port {} to queue pair {} at {}, MTU {}\n", now.port_num, now.dest_qp_num,
         now.ah_attr.is_global != 0 ? peer.to_string() : fmt::format("LID {}", now.ah_attr.dlid),
         128U << static_cast<unsigned>(now.path_mtu));
+    add(out, "  service level {}", now.ah_attr.sl);
+    if (now.ah_attr.is_global != 0) {
+      add(out, ", traffic class {:#x}, hop limit {}, flow label {:#x}",
+          now.ah_attr.grh.traffic_class, now.ah_attr.grh.hop_limit, now.ah_attr.grh.flow_label);
+    }
+    out += "\n";
     add(out, "  READs: {} as initiator, {} as responder; timeout {}, retries {}, RNR {} times {}\n",
         now.max_rd_atomic, now.max_dest_rd_atomic, now.timeout, now.retry_cnt, now.rnr_retry,
         now.min_rnr_timer);

@@ -16,6 +16,10 @@ namespace rkv::rdma::detail {
 // values would be truncated: 8 retries would become 0.
 Status check(const ConnectionParameters& parameters);
 
+// Writes the values of `path` into `address`. kInvalidArgument as check(), or the route has no GID
+// and a field needs one. kUnsupported: a hop limit on RoCE.
+Status set_path(const PathParameters& path, bool roce, ibv_ah_attr& address);
+
 // Fills each operation that the provider lacks with a function that aborts with a message. Exported
 // for the libraries of rdma/extras/vendor.
 RKV_EXPORT void refuse_the_rest(ibv_qp_ex& queue);

@@ -35,6 +35,7 @@ struct State {
   ibv_qp_state queue_state = IBV_QPS_RESET;
   ibv_srq shared{};
   ibv_mr region{};
+  unsigned region_access = 0;
   std::deque<std::uint64_t> receives;  // of the shared queue, by wr_id
   std::deque<std::uint64_t> taken;     // taken by the queue pair
   struct Done {
@@ -275,6 +276,9 @@ std::vector<ibv_sge> FakeRdma::pieces() const {
 std::size_t FakeRdma::posted_receives() const {
   return state->receives.size();
 }
+unsigned FakeRdma::region_access() const {
+  return state->region_access;
+}
 void FakeRdma::take_receive() {
   state->taken.push_back(state->receives.front());
   state->receives.pop_front();
@@ -369,6 +373,14 @@ int ibv_destroy_srq(ibv_srq*) {
   return 0;
 }
 // In parentheses, because macros of these names exist.
+int(ibv_query_port)(ibv_context*, std::uint8_t, _compat_ibv_port_attr* port) {
+  ibv_port_attr attributes{};
+  attributes.state = IBV_PORT_ACTIVE;
+  attributes.max_mtu = attributes.active_mtu = IBV_MTU_4096;
+  attributes.link_layer = IBV_LINK_LAYER_INFINIBAND;
+  std::memcpy(port, &attributes, sizeof attributes);
+  return 0;
+}
 ibv_mr*(ibv_reg_mr)(ibv_pd* pd, void* address, std::size_t length, int) {
   state->region = {};
   state->region.context = pd->context;
@@ -377,7 +389,9 @@ ibv_mr*(ibv_reg_mr)(ibv_pd* pd, void* address, std::size_t length, int) {
   state->region.length = length;
   return &state->region;
 }
-ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t, unsigned) {
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t,
+                         unsigned access) {
+  state->region_access = access;
   return (ibv_reg_mr)(pd, address, length, 0);
 }
 int ibv_dereg_mr(ibv_mr*) {
@@ -496,6 +510,13 @@ int rdma_init_qp_attr(rdma_cm_id*, ibv_qp_attr* attributes, int* mask) {
   if (attributes->qp_state == IBV_QPS_INIT) {
     attributes->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
     *mask |= IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+  } else if (attributes->qp_state == IBV_QPS_RTR) {
+    attributes->ah_attr.is_global = 1;
+    attributes->ah_attr.sl = 1;
+    attributes->ah_attr.static_rate = IBV_RATE_100_GBPS;
+    attributes->ah_attr.grh = {
+        .dgid = {}, .flow_label = 2, .sgid_index = 3, .hop_limit = 4, .traffic_class = 5};
+    *mask |= IBV_QP_AV;
   } else if (attributes->qp_state == IBV_QPS_RTS) {
     attributes->timeout = state->timeout;
     *mask |= IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;

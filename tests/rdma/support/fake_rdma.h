@@ -59,6 +59,9 @@ class FakeRdma {
   std::size_t posted_receives() const;
   void take_receive();
 
+  // The access flags of the last region.
+  unsigned region_access() const;
+
   // As the kernel's rdma_rxe; call it before anything is opened.
   void be_soft_roce();
   // A provider without extended queue pairs; call it before anything is opened. Its requests arrive

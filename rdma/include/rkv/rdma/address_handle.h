@@ -38,7 +38,7 @@ struct GlobalRoute {
   std::array<std::uint8_t, 16> gid{};  // GID of the peer
   std::uint32_t gid_index = 0;         // index of the local GID in the port's table, 0 to 255
   std::uint32_t flow_label = 0;        // 20 bits
-  std::uint8_t hop_limit = 64;
+  std::uint8_t hop_limit = 64;         // RoCE: most kernels and SoftRoCE use the IP route's instead
   std::uint8_t traffic_class = 0;
   friend bool operator==(const GlobalRoute&, const GlobalRoute&) = default;
 };

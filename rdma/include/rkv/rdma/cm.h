@@ -197,10 +197,11 @@ class RKV_EXPORT CmId : public CmIdBase {
   Status set_ack_timeout(AckTimeout timeout);
 
   // Move the queue pair through its states, with the path data of the connection manager and the
-  // access flags, timers and depths of the caller. Call to_init() before connect() or accept(), and
-  // to_ready() after CONNECT_RESPONSE or before accept(). Then call the prepared queue pair's
-  // into_queue_pair(). to_init(), to_ready(), connect() and accept() return kInvalidArgument for a
-  // queue pair of another device.
+  // access flags, timers and depths of the caller. The caller's path parameters replace those of
+  // the connection manager; on iWARP, which has none, they are kUnsupported. Call to_init() before
+  // connect() or accept(), and to_ready() after CONNECT_RESPONSE or before accept(). Then call the
+  // prepared queue pair's into_queue_pair(). to_init(), to_ready(), connect() and accept() return
+  // kInvalidArgument for a queue pair of another device.
   Status to_init(QueuePairBase& qp, const ConnectionParameters& parameters);
   Status to_ready(QueuePairBase& qp, const ConnectionParameters& parameters, ReadDepths depths);
   // CONNECT_RESPONSE, REJECTED, UNREACHABLE or CONNECT_ERROR follows. At most 56 bytes of private

@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -60,6 +61,23 @@ struct QueuePairOptions {
   SendOps operations = kAllSendOps;
 };
 
+// How switches and routers treat the packets of this side; the peer chooses for its own packets. A
+// field without a value stays as the route has it. That of handshake() has a hop limit of 64, and 0
+// in the other fields. The connection manager resolves its route, with the type of service of its
+// id (connect.h). query(IBV_QP_AV) and describe() show the values.
+//
+// SoftRoCE has no service level and sends no flow label. kUnsupported: a hop limit on RoCE, where
+// the kernel takes that of the IP route (ip-route(8), "hoplimit") whatever is asked.
+struct PathParameters {
+  std::optional<std::uint8_t> service_level = std::nullopt;  // 0 to 15
+  // These need a GID in the route, which RoCE always has. With RoCE v2 they are in the IP header;
+  // the upper six bits of the traffic class are the DSCP.
+  std::optional<std::uint8_t> traffic_class = std::nullopt;
+  std::optional<std::uint8_t> hop_limit = std::nullopt;
+  std::optional<std::uint32_t> flow_label = std::nullopt;  // 20 bits
+  friend bool operator==(const PathParameters&, const PathParameters&) = default;
+};
+
 // Parameters of a reliable connection.
 struct ConnectionParameters {
   AccessFlags remote_access = AccessFlags::kNone;  // the peer's access rights to local regions
@@ -73,11 +91,13 @@ struct ConnectionParameters {
   // (connect.h).
   std::uint8_t reads_as_initiator = 0;
   std::uint8_t reads_as_responder = 0;
+  PathParameters path{};
 };
 
 // Parameters of an unreliable connection, which has no acknowledgements, retries or READs.
 struct UnreliableParameters {
   AccessFlags remote_access = AccessFlags::kNone;  // kRemoteWrite or none
+  PathParameters path{};
 };
 
 namespace detail {

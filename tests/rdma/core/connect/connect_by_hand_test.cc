@@ -212,6 +212,31 @@ TEST(IdOptions, TheTypeOfServiceReachesTheQueuePair) {
   EXPECT_EQ(need(ours.qp.query(IBV_QP_AV)).attributes.ah_attr.grh.traffic_class, kService);
 }
 
+// Each side marks its own packets, whatever type of service the other asked for.
+TEST(IdOptions, PathParametersReplaceWhatTheConnectionManagerHas) {
+  constexpr std::uint8_t kService = 0x68;
+  CmListener listener = need(CmListener::listen(device_address(0), ListenOptions{}));
+  auto connector = need(
+      Connector::resolve(device_address(listener.port()), {.type_of_service = kService}, soon()));
+  Half client(connector.device());
+  auto connected = std::async(std::launch::async, [&] {
+    return std::move(connector).connect(std::move(client.prepared), {.path = {.flow_label = 6}}, {},
+                                        soon());
+  });
+  ConnectRequest request = need(listener.wait(soon()));
+  Half server(request.device());
+  CmConnection theirs = need(std::move(request).accept(
+      std::move(server.prepared), {.path = {.traffic_class = 0x20, .flow_label = 7}}, {}));
+  CmConnection ours = need(connected.get());
+  const auto route = [](CmConnection& link) {
+    return need(link.qp.query(IBV_QP_AV)).attributes.ah_attr.grh;
+  };
+  EXPECT_EQ(route(ours).traffic_class, kService);
+  EXPECT_EQ(route(ours).flow_label, 6U);
+  EXPECT_EQ(route(theirs).traffic_class, 0x20);
+  EXPECT_EQ(route(theirs).flow_label, 7U);
+}
+
 TEST(IdOptions, AnAddressIsSharedByThoseWhoAllowIt) {
   EventChannel channel = need(EventChannel::create());
   const auto bind_two = [&](bool allowed) {

@@ -10,6 +10,7 @@
 #include "rdma/extras/message/link.h"
 #include "rkv/rdma/channel.h"
 #include "rkv/rdma/connect.h"
+#include "rkv/rdma/describe.h"
 #include "rkv/rdma/message/operations.h"
 #include "tests/rdma/support/fake_rdma.h"
 #include "tests/rdma/support/loopback.h"
@@ -193,6 +194,58 @@ TEST(ConnectionSetUp, GrantsWhatIsAskedAlsoToAQueuePairThatIsInInit) {
   EXPECT_EQ(init.qp_access_flags, kWanted);
 }
 
+TEST(ConnectionSetUp, KeepsThePathThatWasResolvedWhereNothingIsAsked) {
+  FakeRdma fake;
+  const Dialled dialled;
+  const ibv_ah_attr address = changed_to(fake, IBV_QPS_RTR, IBV_QP_AV).ah_attr;
+  EXPECT_EQ(address.sl, 1);
+  EXPECT_EQ(address.grh.traffic_class, 5);
+  EXPECT_EQ(address.grh.hop_limit, 4);
+  EXPECT_EQ(address.grh.flow_label, 2U);
+}
+
+TEST(ConnectionSetUp, UsesThePathThatIsAskedFor) {
+  FakeRdma fake;
+  const Dialled dialled(
+      {.path = {
+           .service_level = 15, .traffic_class = 0x68, .hop_limit = 0, .flow_label = 0xF'FFFF}});
+  const ibv_ah_attr address = changed_to(fake, IBV_QPS_RTR, IBV_QP_AV).ah_attr;
+  EXPECT_EQ(address.sl, 15);
+  EXPECT_EQ(address.grh.traffic_class, 0x68);
+  EXPECT_EQ(address.grh.hop_limit, 0);
+  EXPECT_EQ(address.grh.flow_label, 0xF'FFFFU);
+  // The rest of the address is as resolved.
+  EXPECT_EQ(address.grh.sgid_index, 3);
+  EXPECT_EQ(address.static_rate, IBV_RATE_100_GBPS);
+}
+
+TEST(ConnectionSetUp, RefusesAPathOutOfRangeByName) {
+  FakeRdma fake;
+  const auto text = [](const PathParameters& path) {
+    Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
+    Made made(connector.device());
+    const auto link =
+        std::move(connector).connect(std::move(made.prepared), {.path = path}, {}, soon());
+    EXPECT_EQ(link ? Code::kInternal : link.error().code, Code::kInvalidArgument);
+    return std::string(link ? "" : link.error().text);
+  };
+  EXPECT_EQ(text({.service_level = 16}), "path.service_level is 0 to 15");
+  EXPECT_EQ(text({.flow_label = 0x10'0000}), "path.flow_label is 0 to 1048575");
+  EXPECT_TRUE(fake.changes().empty());
+}
+
+TEST(ConnectionSetUp, HasNoPathOnIwarp) {
+  FakeRdma fake;
+  fake.be_iwarp();
+  Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
+  Made made(connector.device());
+  const auto link = std::move(connector).connect(std::move(made.prepared),
+                                                 {.path = {.traffic_class = 8}}, {}, soon());
+  ASSERT_FALSE(link);
+  EXPECT_EQ(link.error().code, Code::kUnsupported);
+  EXPECT_STREQ(link.error().call, "ibv_modify_qp");
+}
+
 TEST(ConnectionSetUp, RefusesAQueuePairOfAnotherDevice) {
   FakeRdma fake;
   Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
@@ -247,6 +300,18 @@ TEST(MisusedQueuePairs, OfAnotherQueueAreNotTakenByCoroutines) {
 }
 
 // ---- memory that the processor cannot address ----
+
+TEST(RelaxedOrdering, ReachesTheProviderOnlyWhereItIsAskedFor) {
+  FakeRdma fake;
+  const ProtectionDomain pd = need(ProtectionDomain::allocate(Device::borrow(fake.context())));
+  constexpr AccessFlags kPlain = AccessFlags::kLocalWrite | AccessFlags::kRemoteRead;
+  need(MemoryRegion::allocate(pd, 4096, kPlain));
+  EXPECT_EQ(fake.region_access(), std::to_underlying(kPlain));
+  const MemoryRegion relaxed =
+      need(MemoryRegion::allocate(pd, 4096, kPlain | AccessFlags::kRelaxedOrdering));
+  EXPECT_EQ(fake.region_access(), std::to_underlying(kPlain) | IBV_ACCESS_RELAXED_ORDERING);
+  EXPECT_NE(describe(relaxed).find("relaxed ordering"), std::string::npos) << describe(relaxed);
+}
 
 TEST(DeviceMemory, IsSentAsItIsWhereShortMessagesGoInline) {
   FakeRdma fake;
