@@ -4,12 +4,15 @@
 #include <array>
 #include <chrono>
 #include <limits>
+#include <memory>
 #include <ratio>
+#include <thread>
 #include <tuple>
 #include <type_traits>
 
 #include "rkv/rdma/connect.h"
 #include "rkv/rdma/datagram_service.h"
+#include "rkv/rdma/locked.h"
 
 namespace rkv::rdma {
 namespace {
@@ -40,6 +43,24 @@ static_assert(!std::is_convertible_v<int, AccessFlags> && !std::is_convertible_v
 template <class A, class B>
 concept Combines = requires(A a, B b) { a | b; };
 static_assert(Combines<AccessFlags, AccessFlags> && !Combines<AccessFlags, OpFlags>);
+
+// What is under a lock stays there.
+static_assert(!std::is_move_constructible_v<Locked<QueuePair>>);
+
+TEST(LockedValues, AreReachedByOneThreadAtATimeAndComeOutAgain) {
+  constexpr int kTimes = 20'000;
+  Locked<std::unique_ptr<int>> count(std::make_unique<int>(0));
+  const auto work = [&] {
+    for (int i = 0; i < kTimes; ++i)
+      count.with([](std::unique_ptr<int>& of) { ++*of; });
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  const auto& same = count;
+  EXPECT_EQ(same.with([](const std::unique_ptr<int>& of) { return *of; }), 2 * kTimes);
+  EXPECT_EQ(*std::move(count).take(), 2 * kTimes);
+}
 
 TEST(AccessFlags, RemoteStoresNeedLocalWrite) {
   using enum AccessFlags;
