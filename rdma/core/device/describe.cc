@@ -145,6 +145,8 @@ void add_port(std::string& out, const Device& device, std::uint8_t number) {
 
 std::string describe(const Device& device) {
   std::string out = describe(device.info()) + "\n";
+  add(out, "  opened as descriptor {}, asynchronous events on {}\n", device.raw()->cmd_fd,
+      device.async_fd());
   const Result<DeviceAttributes> limits = device.attributes();
   out += indented(described("limits", limits));
   out += indented(described("beyond the basic verbs", query_extended(device)));
@@ -285,14 +287,15 @@ std::string describe(const ProtectionDomain& domain) {
 }
 
 std::string describe(const MemoryRegion& region) {
-  return fmt::format("region of {} at {}: lkey {:#x}, rkey {:#x}, {}", bytes_text(region.size()),
-                     static_cast<const void*>(region.bytes().data()), region.lkey(), region.rkey(),
-                     describe(region.access()));
+  if (!region.usable()) return "region that is not registered";
+  return fmt::format("region {} of {} at {}: lkey {:#x}, rkey {:#x}, {}", region.raw()->handle,
+                     bytes_text(region.size()), static_cast<const void*>(region.bytes().data()),
+                     region.lkey(), region.rkey(), describe(region.access()));
 }
 
 std::string describe(const RegisteredSpan& span) {
-  return fmt::format("{} at {}, lkey {:#x}", bytes_text(span.size()),
-                     static_cast<const void*>(span.bytes().data()), span.lkey());
+  return fmt::format("{} at {:#x}, lkey {:#x}", bytes_text(span.size()), span.address(),
+                     span.lkey());
 }
 
 std::string describe(const RemoteSpan& span) {
@@ -350,11 +353,13 @@ std::string describe(const PostCounts& counts) {
 }
 
 std::string describe(const SharedReceiveQueue& queue) {
-  const Result<std::uint32_t> limit = queue.armed_limit();
-  return fmt::format("shared receive queue {}: {} receives, limit {}", queue.raw()->handle,
-                     queue.length(),
-                     limit ? (*limit == 0 ? "not armed" : fmt::format("armed at {}", *limit))
-                           : to_string(limit.error()));
+  const Result<SharedReceiveQueueAttributes> now = queue.query();
+  if (!now) {
+    return fmt::format("shared receive queue {}: {}", queue.raw()->handle, to_string(now.error()));
+  }
+  return fmt::format("shared receive queue {}: {} receives of {} pieces, limit {}",
+                     queue.raw()->handle, now->length, now->sge,
+                     now->limit == 0 ? "not armed" : fmt::format("armed at {}", now->limit));
 }
 
 std::string describe(const SendSlots& slots) {
@@ -389,9 +394,10 @@ std::string describe_queue_pair(const ibv_qp* queue_pair) {
   if (!asked) {
     return fmt::format("queue pair {}: {}\n", queue_pair->qp_num, to_string(asked.error()));
   }
-  std::string out = fmt::format("queue pair {} ({}, {}) on {}\n", queue_pair->qp_num,
-                                to_string(queue_pair->qp_type), to_string(now.qp_state),
-                                ibv_get_device_name(queue_pair->context->device));
+  std::string out =
+      fmt::format("queue pair {} ({}, {}), handle {}, on {}\n", queue_pair->qp_num,
+                  to_string(queue_pair->qp_type), to_string(now.qp_state), queue_pair->handle,
+                  ibv_get_device_name(queue_pair->context->device));
   add(out, "  {} sends of {} pieces, {} bytes inline; ", made.cap.max_send_wr,
       made.cap.max_send_sge, made.cap.max_inline_data);
   if (made.srq != nullptr) {

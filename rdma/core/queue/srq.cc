@@ -75,10 +75,24 @@ Status SharedReceiveQueue::arm_limit(std::uint32_t limit) {
   return from_errno("ibv_modify_srq", ibv_modify_srq(queue_.get(), &attributes, IBV_SRQ_LIMIT));
 }
 
-Result<std::uint32_t> SharedReceiveQueue::armed_limit() const {
+Status SharedReceiveQueue::resize(std::uint32_t length) {
+  if (length == 0) {
+    return fail_call(Code::kInvalidArgument, "ibv_modify_srq", 0, "length is at least 1");
+  }
+  ibv_srq_attr attributes{};
+  attributes.max_wr = length;
+  RKV_RETURN_IF_ERROR(
+      from_errno("ibv_modify_srq", ibv_modify_srq(queue_.get(), &attributes, IBV_SRQ_MAX_WR)));
+  RKV_ASSIGN_OR_RETURN(const SharedReceiveQueueAttributes now, query());
+  length_ = now.length;
+  return {};
+}
+
+Result<SharedReceiveQueueAttributes> SharedReceiveQueue::query() const {
   ibv_srq_attr attributes{};
   RKV_RETURN_IF_ERROR(from_errno("ibv_query_srq", ibv_query_srq(queue_.get(), &attributes)));
-  return attributes.srq_limit;
+  return SharedReceiveQueueAttributes{
+      .length = attributes.max_wr, .sge = attributes.max_sge, .limit = attributes.srq_limit};
 }
 
 }  // namespace rkv::rdma

@@ -5,6 +5,9 @@
 //   log(describe(queue_pair));             // state, peer, limits: some lines
 //   log(describe(completion));             // "wr 7 on queue pair 17: RECV, 64 bytes"
 //
+// Domains, regions, queues and queue pairs appear with the kernel's handle, which is the number of
+// the object in the context that the device was opened as. `rdma resource show` has other numbers.
+//
 // The description of a small object is one line without a line break. That of a device or a queue
 // pair has several lines, each terminated by a line break. The wording may change: do not parse it.
 // Where a query fails, the text of its error appears instead. Thread safety: as the object's.

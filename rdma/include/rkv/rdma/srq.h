@@ -35,6 +35,12 @@ struct SharedReceiveQueueOptions {
   std::uint32_t sge = 1;       // pieces of one receive, at most 32
 };
 
+struct SharedReceiveQueueAttributes {
+  std::uint32_t length = 0;
+  std::uint32_t sge = 0;
+  std::uint32_t limit = 0;  // the armed limit; 0 if it has fired or was never armed
+};
+
 class RKV_EXPORT SharedReceiveQueue {
  public:
   // ibv_create_srq(3). kInvalidArgument names the field that exceeds the device's limits;
@@ -54,8 +60,13 @@ class RKV_EXPORT SharedReceiveQueue {
   // the limit, it fires only at the next receive. Some devices accept limits above the length; they
   // are refused here. Source: ibv_modify_srq(3).
   Status arm_limit(std::uint32_t limit);
-  // The armed limit; 0 if it has fired or was never armed (ibv_query_srq(3)).
-  Result<std::uint32_t> armed_limit() const;
+  // Changes how many receives may be posted to at least `length`; those that are posted stay.
+  // kInvalidArgument: more are posted, the armed limit is above `length`, or `length` is not from 1
+  // to the device's max_srq_work_requests. kUnsupported naming ibv_modify_srq: the device does not
+  // resize. REQUIRES: no thread posts meanwhile. Source: ibv_modify_srq(3), IBV_SRQ_MAX_WR.
+  Status resize(std::uint32_t length);
+  // ibv_query_srq(3), a system call.
+  Result<SharedReceiveQueueAttributes> query() const;
   std::uint32_t length() const { return length_; }
 
   ibv_srq* raw() const { return queue_.get(); }

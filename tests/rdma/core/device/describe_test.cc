@@ -1,6 +1,7 @@
 // describe() for real objects, extended features of devices, and their counters.
 #include "rkv/rdma/describe.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -88,6 +89,31 @@ TEST(ObjectDescriptions, TellStateLimitsAndKeys) {
   auto blank =
       need(QueuePair::create(loop.pd, loop.client.queue, loop.client.queue, {.shared = &srq}));
   EXPECT_TRUE(contains(describe(blank), "RESET")) << describe(blank);
+}
+
+TEST(ObjectDescriptions, HaveTheHandlesOfTheKernel) {
+  Loopback loop;
+  const auto expect_handle = [](const std::string& text, const std::string& handle) {
+    EXPECT_TRUE(contains(text, handle)) << text << "lacks " << handle;
+  };
+  expect_handle(describe(loop.device), fmt::format("descriptor {}", loop.device.raw()->cmd_fd));
+  expect_handle(describe(loop.pd), fmt::format("domain {} on", loop.pd.raw()->handle));
+  const MemoryRegion second = need(MemoryRegion::allocate(loop.pd, 4096, AccessFlags::kNone));
+  expect_handle(describe(second), fmt::format("region {} of 4 KiB", second.raw()->handle));
+  EXPECT_NE(second.raw()->handle, loop.client.memory.raw()->handle);
+  for (const CompletionQueue* queue : {&loop.client.queue, &loop.server.queue})
+    expect_handle(describe(*queue), fmt::format("queue {}:", queue->raw()->handle));
+  for (const QueuePair* qp : {&*loop.client.qp, &*loop.server.qp})
+    expect_handle(describe(*qp), fmt::format("handle {}, on", qp->raw()->handle));
+  // The CPU cannot address every piece.
+  EXPECT_TRUE(
+      contains(describe(RegisteredSpan::device_only(0x1000, 8, 0x77)), "8 B at 0x1000, lkey 0x77"));
+  MemoryRegion gone = need(MemoryRegion::allocate(loop.pd, 4096, AccessFlags::kNone));
+  need(gone.deregister());
+  EXPECT_TRUE(contains(describe(gone), "not registered"));
+  const auto srq = need(SharedReceiveQueue::create(loop.pd, {.length = 8, .sge = 2}));
+  expect_handle(describe(srq), fmt::format("queue {}: ", srq.raw()->handle));
+  EXPECT_TRUE(contains(describe(srq), "of 2 pieces")) << describe(srq);
 }
 
 TEST(PortCountersOfADevice, CountWhatIsSent) {

@@ -195,12 +195,12 @@ TEST(SharedReceiveQueues, TheLimitFiresOnceAndCanBeArmedAgain) {
 
   refill(8);
   need(srq.arm_limit(6));
-  EXPECT_EQ(need(srq.armed_limit()), 6U);
+  EXPECT_EQ(need(srq.query()).limit, 6U);
   send(2);
   EXPECT_FALSE(need(device.next_async_event()));  // 6 are left, which is not below 6
   send(1);
   EXPECT_TRUE(fired(kPatienceMs));
-  EXPECT_EQ(need(srq.armed_limit()), 0U);
+  EXPECT_EQ(need(srq.query()).limit, 0U);
   send(2);
   EXPECT_FALSE(fired(0)) << "the event fires once";
   refill(5);

@@ -105,6 +105,79 @@ TEST(Receives, OfSeveralPiecesArePostedManyAtOnce) {
   });
 }
 
+TEST(SharedReceiveQueuesOfADevice, GrowAndKeepTheReceivesInside) {
+  SharedReceives loop;
+  const auto post = [&](std::uint64_t number) {
+    const ReceiveRequest one = {number, loop.server.memory.local(64 * number, 64)};
+    return loop.srq.post({&one, 1});
+  };
+  for (std::uint64_t number = 0; number < 20; ++number)
+    need(post(number));
+  const SharedReceiveQueueAttributes before = need(loop.srq.query());
+  EXPECT_GE(before.length, 32U);
+  EXPECT_EQ(before.sge, 1U);
+  EXPECT_EQ(before.limit, 0U);
+
+  need(loop.srq.resize(500));
+  EXPECT_GE(loop.srq.length(), 500U);
+  EXPECT_EQ(need(loop.srq.query()).length, loop.srq.length());
+  std::uint64_t number = 20;
+  for (; number < 500; ++number)
+    need(post(number));
+  need(loop.srq.arm_limit(400));
+  EXPECT_EQ(need(loop.srq.query()).limit, 400U);
+
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    std::memcpy(loop.client.at(0), &i, sizeof i);
+    send(loop.pair->a, loop.client.memory.local(0, 8), i);
+    ASSERT_TRUE(loop.client.completion().ok());
+    const WorkCompletion got = loop.server.completion();
+    ASSERT_EQ(got.wr_id, i) << "receives are used in the order of posting";
+    ASSERT_EQ(loop.server.word(64 * i), i);
+  }
+}
+
+TEST(SharedReceiveQueuesOfADevice, AreNotShortenedBelowTheReceivesInside) {
+  SharedReceives loop;
+  for (std::uint64_t number = 0; number < 20; ++number) {
+    const ReceiveRequest one = {number, loop.server.memory.local(64 * number, 64)};
+    need(loop.srq.post({&one, 1}));
+  }
+  const Status resized = loop.srq.resize(4);
+  ASSERT_FALSE(resized);
+  EXPECT_EQ(resized.error().code, Code::kInvalidArgument) << to_string(resized.error());
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    send(loop.pair->a, loop.client.memory.local(0, 8), i);
+    ASSERT_TRUE(loop.client.completion().ok());
+    ASSERT_EQ(loop.server.completion().wr_id, i);
+  }
+}
+
+TEST(SharedReceiveQueuesOfADevice, RefuseLengthsThatCannotBe) {
+  SharedReceives loop;
+  for (const std::uint32_t length : {0U, 2'000'000'000U}) {
+    const Status resized = loop.srq.resize(length);
+    ASSERT_FALSE(resized) << length;
+    EXPECT_EQ(resized.error().code, Code::kInvalidArgument) << to_string(resized.error());
+    EXPECT_STREQ(resized.error().call, "ibv_modify_srq");
+  }
+  need(loop.srq.arm_limit(16));
+  EXPECT_EQ(loop.srq.resize(8).error().code, Code::kInvalidArgument) << "below the armed limit";
+}
+
+TEST(ResizedReceives, AreUnsupportedWhereTheDeviceCannot) {
+  SharedReceives loop;
+  const Status resized = loop.srq.resize(200);
+  if (!need(loop.device.attributes()).iwarp) {
+    need(resized);
+    EXPECT_GE(loop.srq.length(), 200U);
+    return;
+  }
+  ASSERT_FALSE(resized);
+  EXPECT_EQ(resized.error().code, Code::kUnsupported) << to_string(resized.error());
+  EXPECT_STREQ(resized.error().call, "ibv_modify_srq");
+}
+
 TEST(SharedReceiveRefill, KeepsTheQueueFilledByEventAlone) {
   SharedReceives loop;
   SrqRefill keeper(loop.srq, {.low = 8, .full = 24});
@@ -152,11 +225,11 @@ TEST(SharedReceiveRefill, DoesNotArmWhileBuffersAreShort) {
   EXPECT_EQ(need(keeper.refill(supply)), 5U);
   EXPECT_TRUE(keeper.is_low());
   EXPECT_FALSE(keeper.armed());
-  EXPECT_EQ(need(loop.srq.armed_limit()), 0U);
+  EXPECT_EQ(need(loop.srq.query()).limit, 0U);
   buffers = 3;
   EXPECT_EQ(need(keeper.refill(supply)), 3U);
   EXPECT_TRUE(keeper.armed());
-  EXPECT_EQ(need(loop.srq.armed_limit()), 8U);
+  EXPECT_EQ(need(loop.srq.query()).limit, 8U);
 }
 
 // Other receives fill the queue, so that a part of a refill is refused.
