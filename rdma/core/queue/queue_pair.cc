@@ -288,6 +288,9 @@ bool QueuePairBase::has_shared_receive_queue() const {
 const Device& QueuePairBase::device() const {
   return live().device;
 }
+ProtectionDomain QueuePairBase::domain() const {
+  return ProtectionDomain::adopt(live().device, live().domain);
+}
 ibv_qp* QueuePairBase::raw() const {
   return live().queue;
 }

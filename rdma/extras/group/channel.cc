@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/bytes.h"
-#include "rdma/extras/group/channel_state.h"
+#include "rdma/extras/group/channel_parts.h"
 
 namespace rkv::rdma {
 namespace {
@@ -34,6 +34,24 @@ Status check(const ChannelOptions& options) {
 
 }  // namespace
 
+Result<detail::ChannelParts> detail::make_parts(const ProtectionDomain& pd,
+                                                const ChannelOptions& options) {
+  RKV_RETURN_IF_ERROR(check(options));
+  RKV_ASSIGN_OR_RETURN(CompletionChannel events, CompletionChannel::create(pd.device()));
+  RKV_ASSIGN_OR_RETURN(
+      CompletionQueue queue,
+      CompletionQueue::create(pd.device(),
+                              {.entries = options.sends + options.receives, .channel = &events}));
+  RKV_ASSIGN_OR_RETURN(PreparedQueuePair<Rc> qp,
+                       QueuePair::create(pd, queue, queue,
+                                         {.send_length = options.sends,
+                                          .receive_length = options.receives,
+                                          .send_sge = options.send_sge,
+                                          .inline_bytes = options.inline_bytes,
+                                          .operations = options.operations}));
+  return ChannelParts{std::move(events), std::move(queue), std::move(qp)};
+}
+
 const char* to_string(WorkOp op) {
   return kNames[static_cast<std::size_t>(op)];
 }
@@ -43,7 +61,8 @@ const char* to_string(WorkOp op) {
 Pending::Pending(detail::ChannelState& state, const Deadline& deadline, const Work& work)
     : state_(&state), deadline_(deadline) {
   detail::ChannelState::NodeRef node;
-  const Status posted = state.post({&work, 1}, {&node, 1});
+  Status posted = work.op == WorkOp::kReceive ? Status{} : state.wait_established(deadline);
+  if (posted) posted = state.post({&work, 1}, {&node, 1});
   posted_ = posted.has_value();
   if (!posted_) refused_ = posted.error();
   node_ = node.index;
@@ -97,6 +116,7 @@ Scope::~Scope() {
 }
 
 Status Scope::post(std::span<const Work> work) {
+  RKV_RETURN_IF_ERROR(state_->wait_established(deadline_));
   return state_->post(work, {});
 }
 
@@ -120,8 +140,8 @@ std::uint32_t Scope::unseen() const {
 Status Scope::leave(std::uint32_t& cut) {
   left_ = true;
   detail::ChannelState* const one[] = {state_};
-  pollfd descriptor[1];
-  cut = detail::settle(one, descriptor, deadline_);
+  pollfd descriptors[2];
+  cut = detail::settle(one, descriptors, deadline_);
   state_->close_scope();
   const Status failed = state_->take_failure();
   // Operations that were cut off complete as flushed. The reason to report is the deadline, or the
@@ -172,7 +192,12 @@ detail::ChannelState& Channel::state() const {
 
 Result<Done> Channel::run(const Work& work, const Deadline& deadline) {
   detail::ChannelState::NodeRef node;
-  RKV_RETURN_IF_ERROR(state().post({&work, 1}, {&node, 1}));
+  if (work.op == WorkOp::kReceive) {
+    node = state().take_expected(work.local);
+  } else {
+    RKV_RETURN_IF_ERROR(state().wait_established(deadline));
+  }
+  if (!node.is_set()) RKV_RETURN_IF_ERROR(state().post({&work, 1}, {&node, 1}));
   if (!detail::wait_until(state(), deadline, [&] { return state().is_done(node); })) {
     const Error error = detail::timed_out(work.op);
     detail::cut_off(state(), error);
@@ -223,6 +248,13 @@ Result<std::uint64_t> Channel::fetch_add(const RegisteredSpan& old_value, const 
   return old_word(run(Work::fetch_add(old_value, word, addend), deadline), old_value);
 }
 
+Status Channel::expect(const RegisteredSpan& buffer) {
+  if (broken()) {
+    return fail(Code::kDisconnected, "the channel is broken by an earlier failure: connect again");
+  }
+  return state().expect(queue_pair(), buffer);
+}
+
 // Uses no nodes: unsignaled READs have no completions. READs that cannot finish are ended by
 // destroying the queue pair.
 Status Channel::read_all(const ReadPlan& plan, const Deadline& deadline) {
@@ -233,6 +265,7 @@ Status Channel::read_all(const ReadPlan& plan, const Deadline& deadline) {
   if (plan.window() > state().options().sends) {
     return fail(Code::kInvalidArgument, "the plan's window is wider than ChannelOptions::sends");
   }
+  RKV_RETURN_IF_ERROR(state().wait_established(deadline));
   const Status done = run_reads(plan, *state().qp(), state().queue(), deadline);
   if (!done) {
     state().break_with(done.error());
@@ -245,6 +278,33 @@ Result<ReadPlanLimits> Channel::read_limits() {
   RKV_ASSIGN_OR_RETURN(ReadPlanLimits limits, ReadPlanLimits::of(queue_pair(), state().queue()));
   limits.send_slots = std::min(limits.send_slots, state().options().sends);
   return limits;
+}
+
+ProtectionDomain Channel::domain() const {
+  RKV_CHECK(state().qp().has_value(), "the queue pair has been destroyed to cut off its work");
+  return state().qp()->domain();
+}
+Bytes Channel::peer_data() const {
+  return state().link() ? state().link()->peer_data.bytes() : Bytes();
+}
+
+Status Channel::wait_until_peer_leaves(const Deadline& deadline) {
+  RKV_CHECK(state().link().has_value(), "the channel was not connected by address (dial.h)");
+  CmConnection& link = *state().link();
+  while (!link.ended) {
+    RKV_ASSIGN_OR_RETURN(const bool told, wait_readable(link.channel.fd(), deadline));
+    state().check_link();
+    if (!told && !link.ended) return fail(Code::kTimeout, "the peer has not left");
+  }
+  if (link.peer_left) return {};
+  return std::unexpected(*link.ended);
+}
+
+Status Channel::disconnect() {
+  RKV_CHECK(state().link().has_value(), "the channel was not connected by address (dial.h)");
+  if (state().qp()) RKV_RETURN_IF_ERROR(state().qp()->to_error());
+  state().break_with({.code = Code::kDisconnected, .text = "this side has disconnected"});
+  return state().link()->id.disconnect();
 }
 
 bool Channel::broken() const {
@@ -277,21 +337,10 @@ Result<PreparedChannel> PreparedChannel::create(const ProtectionDomain& pd,
 Result<PreparedChannel> PreparedChannel::create(const ProtectionDomain& pd, std::uint8_t port,
                                                 const GidEntry& gid,
                                                 const ChannelOptions& options) {
-  RKV_RETURN_IF_ERROR(check(options));
-  RKV_ASSIGN_OR_RETURN(CompletionChannel events, CompletionChannel::create(pd.device()));
-  RKV_ASSIGN_OR_RETURN(
-      CompletionQueue queue,
-      CompletionQueue::create(pd.device(),
-                              {.entries = options.sends + options.receives, .channel = &events}));
-  RKV_ASSIGN_OR_RETURN(PreparedQueuePair<Rc> qp,
-                       QueuePair::create(pd, queue, queue,
-                                         {.send_length = options.sends,
-                                          .receive_length = options.receives,
-                                          .send_sge = options.send_sge,
-                                          .inline_bytes = options.inline_bytes,
-                                          .operations = options.operations}));
-  RKV_ASSIGN_OR_RETURN(const Endpoint endpoint, qp.endpoint(port, gid));
-  return PreparedChannel(std::move(events), std::move(queue), std::move(qp), endpoint, options);
+  RKV_ASSIGN_OR_RETURN(detail::ChannelParts parts, detail::make_parts(pd, options));
+  RKV_ASSIGN_OR_RETURN(const Endpoint endpoint, parts.qp.endpoint(port, gid));
+  return PreparedChannel(std::move(parts.events), std::move(parts.queue), std::move(parts.qp),
+                         endpoint, options);
 }
 
 Result<Channel> PreparedChannel::connect(const Endpoint& peer,

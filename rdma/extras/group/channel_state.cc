@@ -82,6 +82,7 @@ ChannelState::ChannelState(CompletionChannel events, CompletionQueue queue,
       queue_(std::move(queue)),
       qp_(std::move(qp)),
       nodes_(options.sends + options.receives) {
+  expected_.reserve(options.receives);
   for (std::uint32_t i = 0; i < nodes_.size(); ++i)
     nodes_[i].next = i + 1 < nodes_.size() ? i + 1 : kNone;
 }
@@ -151,10 +152,59 @@ void ChannelState::unacquire(NodeRef ref) {
   release(ref.index);
 }
 
-Status ChannelState::post_receive(const Work& work, NodeRef node) {
-  const ReceiveRequest request = {.wr_id = std::uint64_t{node.generation} << 32 | node.index,
-                                  .buffer = work.local};
-  return qp_->post_receives({&request, 1});
+Status ChannelState::post_receive(QueuePairBase& on, const RegisteredSpan& buffer, NodeRef node) {
+  return on.post_receive(std::uint64_t{node.generation} << 32 | node.index, buffer);
+}
+
+Status ChannelState::expect(QueuePairBase& on, const RegisteredSpan& buffer) {
+  const Work work = Work::receive(buffer);
+  RKV_RETURN_IF_ERROR(check_room({&work, 1}));
+  const NodeRef node = acquire(work, false);
+  if (const Status posted = post_receive(on, buffer, node); !posted) {
+    unacquire(node);
+    return posted;
+  }
+  expected_.push_back({.address = buffer.address(), .length = buffer.size(), .node = node});
+  return {};
+}
+
+ChannelState::NodeRef ChannelState::take_expected(const RegisteredSpan& buffer) {
+  const auto found = std::ranges::find_if(expected_, [&](const Expected& one) {
+    return one.address == buffer.address() && one.length == buffer.size();
+  });
+  if (found == expected_.end()) return {};
+  const NodeRef node = found->node;
+  expected_.erase(found);
+  return node;
+}
+
+void ChannelState::adopt(CmConnection link) {
+  qp_.emplace(std::move(link.qp));
+  link_.emplace(std::move(link));
+}
+
+Status ChannelState::wait_established(const Deadline& deadline) {
+  if (!link_ || link_->established || broken()) return {};
+  const Status done = link_->wait_established(deadline);
+  if (!done && link_->ended) check_link();
+  return done;
+}
+
+void ChannelState::check_link() {
+  if (!link_) return;
+  if (drain_until_) {
+    if (drain_until_->passed()) finish_cut();
+    return;
+  }
+  const Status alive = link_->check();
+  if (alive) return;
+  link_ended_ = !broken();
+  begin_cut(alive.error());
+  drain_until_ = Deadline::in(std::chrono::milliseconds(options_.drain_ms));
+}
+
+int ChannelState::patience_ms(int left_ms) const {
+  return drain_until_ ? std::min(left_ms, drain_until_->left_ms()) : left_ms;
 }
 
 Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) {
@@ -166,7 +216,7 @@ Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) 
   for (std::size_t i = 0; i < work.size(); ++i) {
     if (work[i].op != WorkOp::kReceive) continue;
     const NodeRef node = acquire(work[i], abandoned);
-    if (const Status posted = post_receive(work[i], node); !posted) {
+    if (const Status posted = post_receive(*qp_, work[i].local, node); !posted) {
       unacquire(node);
       return posted;
     }
@@ -235,6 +285,8 @@ void ChannelState::complete(const WorkCompletion& completion) {
 
 Error ChannelState::error_of(const Node& node) const {
   Error error = wc_error(to_string(node.op), node.completion.status);
+  // Flushed work says nothing of the reason.
+  if (link_ended_ && node.completion.status == IBV_WC_WR_FLUSH_ERR) error = *cause_;
   const WcClass kind = explain(node.completion.status).kind;
   // An operation refused on either side was not carried out. For any other error the outcome is
   // unknown.
@@ -357,14 +409,21 @@ bool wait_some(std::span<ChannelState* const> channels, std::span<pollfd> descri
       return true;
     }
     descriptors[waiting++] = {.fd = channel->events().fd(), .events = POLLIN, .revents = 0};
+    if (!channel->link() || channel->broken()) continue;
+    descriptors[waiting++] = {.fd = channel->link()->channel.fd(), .events = POLLIN, .revents = 0};
   }
   for (ChannelState* channel : channels) {
     if (channel->reap() != 0) return true;
   }
-  const int ready = ::poll(descriptors.data(), waiting, deadline.left_ms());
+  int patience_ms = deadline.left_ms();
+  for (const ChannelState* channel : channels)
+    patience_ms = channel->patience_ms(patience_ms);
+  const int ready = ::poll(descriptors.data(), waiting, patience_ms);
   for (ChannelState* channel : channels) {
     // Ignored: a channel whose events cannot be read shows it by a queue error or by the deadline.
     if (ready > 0) std::ignore = channel->events().drain();
+    // What had arrived before the end is taken first.
+    if (channel->reap() == 0) channel->check_link();
   }
   return ready != 0 || !deadline.passed();
 }
@@ -393,8 +452,8 @@ std::uint32_t cut_off(std::span<ChannelState* const> channels, std::span<pollfd>
 
 std::uint32_t cut_off(ChannelState& channel, const Error& why) {
   ChannelState* const one[] = {&channel};
-  pollfd descriptor[1];
-  return cut_off(one, descriptor, why);
+  pollfd descriptors[2];
+  return cut_off(one, descriptors, why);
 }
 
 std::uint32_t settle(std::span<ChannelState* const> channels, std::span<pollfd> descriptors,

@@ -10,6 +10,9 @@
 //   3. A request's wr_id holds the node's index in the lower half and its generation in the upper
 //      half. The generation changes whenever the node becomes free, so a stale handle is detected.
 //   4. After cut_off() nothing is posted.
+//   5. A connection of the connection manager that has ended breaks the channel, and its queue pair
+//      goes to the error state: so what is outstanding completes. What has not completed after
+//      ChannelOptions::drain_ms ends with the queue pair (on iWARP work that is posted late).
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -18,6 +21,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,6 +29,7 @@
 #include "rkv/check.h"
 #include "rkv/rdma/adaptive_wait.h"
 #include "rkv/rdma/channel.h"
+#include "rkv/rdma/connect.h"
 
 namespace rkv::rdma::detail {
 
@@ -62,6 +67,22 @@ class ChannelState {
   // Gives up the handle: the node is freed at its completion.
   void abandon(NodeRef node);
   bool is_current(NodeRef node) const { return nodes_[node.index].generation == node.generation; }
+
+  // Posts a receive that receive() of the same buffer finds again. `on` is this channel's queue
+  // pair, connected or not yet.
+  Status expect(QueuePairBase& on, const RegisteredSpan& buffer);
+  // The receive that expect() posted for the buffer, which is then forgotten; not is_set() if none.
+  NodeRef take_expected(const RegisteredSpan& buffer);
+
+  // Takes over a connection of the connection manager and its queue pair.
+  void adopt(CmConnection link);
+  std::optional<CmConnection>& link() { return link_; }
+  // Waits until the peer has finished its handshake; a request that is sent before may be lost.
+  Status wait_established(const Deadline& deadline);
+  // Looks whether the connection has ended (invariant 5). Does not block.
+  void check_link();
+  // The time of a wait until then, in milliseconds, if its deadline allows `left_ms`.
+  int patience_ms(int left_ms) const;
 
   void open_scope();
   void close_scope();
@@ -110,7 +131,7 @@ class ChannelState {
   }
   const Node& at(NodeRef node) const { return const_cast<ChannelState*>(this)->at(node); }
   Status check_room(std::span<const Work> work);
-  Status post_receive(const Work& work, NodeRef node);
+  static Status post_receive(QueuePairBase& on, const RegisteredSpan& buffer, NodeRef node);
   NodeRef acquire(const Work& work, bool abandoned);
   void release(std::uint32_t index);
   void unacquire(NodeRef node);
@@ -120,7 +141,8 @@ class ChannelState {
   ChannelOptions options_;
   CompletionChannel events_;
   CompletionQueue queue_;
-  std::optional<QueuePair> qp_;  // destroyed before the queue
+  std::optional<CmConnection> link_;  // without its queue pair; outlives it
+  std::optional<QueuePair> qp_;       // destroyed before the queue
   std::vector<Node> nodes_;
   std::uint32_t free_ = 0;
   std::uint32_t sends_ = 0;
@@ -129,8 +151,16 @@ class ChannelState {
   std::uint32_t abandoned_total_ = 0;
   std::uint32_t unseen_ = 0;
   bool scope_open_ = false;
+  struct Expected {
+    std::uint64_t address = 0;
+    std::size_t length = 0;
+    NodeRef node;
+  };
+  std::vector<Expected> expected_;
   std::optional<Error> failure_;
   std::optional<Error> cause_;
+  bool link_ended_ = false;              // cause_ is how the connection ended
+  std::optional<Deadline> drain_until_;  // set when it ended with work outstanding
 };
 
 // The error of an operation whose channel was cut off at the deadline.
@@ -138,7 +168,7 @@ Error timed_out(WorkOp op);
 
 // Waits until `ready` holds or the deadline passes. It polls some rounds, then arms every queue
 // that has outstanding work, polls once more, and sleeps until a queue has a completion.
-// `descriptors` has one entry per channel. Templates add little code: there are three callers.
+// `descriptors` has two entries per channel. Templates add little code: there are three callers.
 bool wait_some(std::span<ChannelState* const> channels, std::span<pollfd> descriptors,
                const Deadline& deadline);
 
@@ -159,8 +189,8 @@ bool wait_until(std::span<ChannelState* const> channels, std::span<pollfd> descr
 template <class Ready>
 bool wait_until(ChannelState& channel, const Deadline& deadline, Ready ready) {
   ChannelState* const one[] = {&channel};
-  pollfd descriptor[1];
-  return wait_until(one, descriptor, deadline, ready);
+  pollfd descriptors[2];
+  return wait_until(one, descriptors, deadline, ready);
 }
 
 // Waits until the deadline for everything outstanding, then cuts off the rest on all channels
@@ -174,6 +204,7 @@ std::uint32_t cut_off(ChannelState& channel, const Error& why);
 
 struct ChannelAccess {
   static ChannelState& state(Channel& channel) { return channel.state(); }
+  static Channel make(std::unique_ptr<ChannelState> state) { return Channel(std::move(state)); }
 };
 
 }  // namespace rkv::rdma::detail

@@ -157,6 +157,7 @@ class RKV_EXPORT QueuePairBase {
   std::uint32_t send_length() const;
   bool has_shared_receive_queue() const;
   const Device& device() const;
+  ProtectionDomain domain() const;
   ibv_qp* raw() const;
   // Keeps the queue pair, and so its number, beyond this object. Any thread may end it.
   std::shared_ptr<ibv_qp> share() const;

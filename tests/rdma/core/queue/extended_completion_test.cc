@@ -162,7 +162,7 @@ TEST(CompletionCursors, ReadTheVendorsCodeOfAFailure) {
   EXPECT_EQ(found.qp_num, 0x55U);
   EXPECT_EQ(found.status, IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(found.byte_length + found.immediate, 0U) << "left by the completion before";
-  EXPECT_EQ(found.kind, WorkKind::kOther);
+  EXPECT_EQ(found.kind, WorkKind::kUnknown);
 }
 
 // The kernel's part of SoftRoCE uses another number for this flag, which elsewhere means a good

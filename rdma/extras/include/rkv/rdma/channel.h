@@ -268,6 +268,12 @@ class RKV_EXPORT Channel {
   Result<std::uint64_t> fetch_add(const RegisteredSpan& old_value, const RemoteSpan& word,
                                   std::uint64_t addend, const Deadline& deadline);
   Result<Done> run(const Work& work, const Deadline& deadline);
+  // Posts a receive ahead. The next receive() of the same buffer waits for it instead of posting
+  // another. So a message that comes before receive() is called finds its buffer. Does not block.
+  // kBusy, kDisconnected. It is outstanding like any operation: no scope and no read_all() begins
+  // before it was received.
+  Status expect(const RegisteredSpan& buffer);
+
   // Executes all READs of a plan (read_plan.h), as many at a time as the plan allows. Not within a
   // scope.
   Status read_all(const ReadPlan& plan, const Deadline& deadline);
@@ -289,6 +295,17 @@ class RKV_EXPORT Channel {
   auto strict_scope(const Deadline& deadline, F&& body) {
     return enter<true>(deadline, std::forward<F>(body));
   }
+
+  // The protection domain that the channel's memory is registered in.
+  ProtectionDomain domain() const;
+  // For channels by address (dial.h). What the peer sent when it connected, padded with zeros.
+  Bytes peer_data() const;
+  // Waits until the peer disconnects. Blocks. kTimeout; other errors say how the connection ended.
+  // Receives that were expected stay outstanding. REQUIRES: a channel by address.
+  Status wait_until_peer_leaves(const Deadline& deadline);
+  // Tells the peer, and ends the channel: what is outstanding completes as flushed. Does not wait
+  // for the peer. The destructor does the same. REQUIRES: a channel by address.
+  Status disconnect();
 
   bool broken() const;
   // The first failure. REQUIRES: broken().
