@@ -16,6 +16,9 @@ bool is_hint(rdma_cm_event_type type);
 // data goes to `failed`.
 Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const Deadline& deadline,
                        PrivateData* failed = nullptr);
+// The same without waiting: nothing if the event has not arrived yet.
+Result<std::optional<CmEvent>> next_expected(EventChannel& channel, rdma_cm_event_type wanted,
+                                             PrivateData* failed = nullptr);
 // Resolve an address to a device, then a device to a path. The caller sets options of the id in
 // between.
 Status find_device(EventChannel& channel, CmIdBase& id, const SocketAddress& peer,

@@ -19,15 +19,34 @@ bool is_hint(rdma_cm_event_type type) {
   return type == RDMA_CM_EVENT_ADDR_CHANGE;
 }
 
+Result<std::optional<CmEvent>> next_expected(EventChannel& channel, rdma_cm_event_type wanted,
+                                             PrivateData* failed) {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, channel.next());
+    if (!event || (event->type() == wanted && event->status() == 0)) return event;
+    if (is_hint(event->type())) continue;
+    const std::size_t least = event->type() == RDMA_CM_EVENT_REJECTED ? kRejectBytes : 0;
+    if (failed != nullptr) *failed = PrivateData(event->private_data(), least);
+    return std::unexpected(event->error());
+  }
+}
+
+namespace {
+// Blocks until the channel has an event.
+Status wait_event(const EventChannel& channel, const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(const bool readable, wait_readable(channel.fd(), deadline));
+  if (readable) return {};
+  return fail_call(Code::kTimeout, "rdma_get_cm_event", 0,
+                   "the peer did not answer before the deadline");
+}
+}  // namespace
+
 Result<CmEvent> expect(EventChannel& channel, rdma_cm_event_type wanted, const Deadline& deadline,
                        PrivateData* failed) {
   for (;;) {
-    RKV_ASSIGN_OR_RETURN(CmEvent event, channel.wait(deadline));
-    if (event.type() == wanted && event.status() == 0) return event;
-    if (is_hint(event.type())) continue;
-    const std::size_t least = event.type() == RDMA_CM_EVENT_REJECTED ? kRejectBytes : 0;
-    if (failed != nullptr) *failed = PrivateData(event.private_data(), least);
-    return std::unexpected(event.error());
+    RKV_ASSIGN_OR_RETURN(std::optional<CmEvent> event, next_expected(channel, wanted, failed));
+    if (event) return std::move(*event);
+    RKV_RETURN_IF_ERROR(wait_event(channel, deadline));
   }
 }
 
@@ -50,8 +69,6 @@ Status find_path(EventChannel& channel, CmIdBase& id,
 }  // namespace detail
 
 namespace {
-
-using detail::expect;
 
 ReadDepths smaller(ReadDepths a, ReadDepths b) {
   return {.initiator = std::min(a.initiator, b.initiator),
@@ -86,6 +103,16 @@ Status CmConnection::wait_established(const Deadline& deadline) {
   return ended ? Status(std::unexpected(*ended)) : Status{};
 }
 
+Result<bool> CmConnection::try_established() {
+  while (!established) {
+    if (ended) return std::unexpected(*ended);
+    RKV_ASSIGN_OR_RETURN(const std::optional<CmEvent> event, channel.next());
+    if (!event) return false;
+    take(*event);
+  }
+  return true;
+}
+
 Status CmConnection::check() {
   while (!ended) {
     RKV_ASSIGN_OR_RETURN(const std::optional<CmEvent> event, channel.next());
@@ -109,50 +136,123 @@ Status CmConnection::disconnect() {
   return id.disconnect();
 }
 
-Result<Connector> Connector::resolve(const SocketAddress& peer, const ResolveOptions& options,
-                                     const Deadline& deadline) {
+struct Connector::Pending {
+  PreparedQueuePair<> qp;
+  ConnectionParameters parameters;
+  ReadDepths own;
+};
+
+Connector::Connector(EventChannel channel, CmId id, const ResolveOptions& options, int timeout_ms)
+    : channel_(std::move(channel)),
+      id_(std::move(id)),
+      ack_timeout_(options.ack_timeout),
+      type_of_service_(options.type_of_service),
+      timeout_ms_(timeout_ms) {}
+Connector::Connector(Connector&&) noexcept = default;
+Connector& Connector::operator=(Connector&&) noexcept = default;
+// The queue pair ends before the id: pending_ is the last field.
+Connector::~Connector() = default;
+
+Result<Connector> Connector::start(const SocketAddress& peer, const ResolveOptions& options,
+                                   int timeout_ms) {
   RKV_ASSIGN_OR_RETURN(EventChannel channel, EventChannel::create());
   RKV_ASSIGN_OR_RETURN(CmId id, CmId::create(channel));
-  RKV_RETURN_IF_ERROR(detail::find_device(channel, id, peer, options.source, deadline));
+  RKV_RETURN_IF_ERROR(id.resolve_address(peer, options.source, timeout_ms));
+  return Connector(std::move(channel), std::move(id), options, timeout_ms);
+}
+
+Status Connector::start_route() {
   // The kernel uses the time-out for the path it resolves next. Kernels before 5.1 lack the option
   // and keep their own time-out; they notice a dead peer later, which is acceptable.
-  const Status timeout = id.set_ack_timeout(options.ack_timeout);
+  const Status timeout = id_.set_ack_timeout(ack_timeout_);
   if (!timeout && timeout.error().sys_errno != ENOSYS) return std::unexpected(timeout.error());
-  RKV_RETURN_IF_ERROR(detail::find_path(channel, id, options.type_of_service, deadline));
-  return Connector(std::move(channel), std::move(id));
+  if (type_of_service_) RKV_RETURN_IF_ERROR(id_.set_type_of_service(*type_of_service_));
+  return id_.resolve_route(timeout_ms_);
+}
+
+Result<bool> Connector::try_resolve() {
+  if (stage_ == Stage::kAddress) {
+    {
+      RKV_ASSIGN_OR_RETURN(const std::optional<CmEvent> event,
+                           detail::next_expected(channel_, RDMA_CM_EVENT_ADDR_RESOLVED));
+      if (!event) return false;
+    }
+    RKV_RETURN_IF_ERROR(start_route());
+    stage_ = Stage::kRoute;
+  }
+  if (stage_ == Stage::kRoute) {
+    RKV_ASSIGN_OR_RETURN(const std::optional<CmEvent> event,
+                         detail::next_expected(channel_, RDMA_CM_EVENT_ROUTE_RESOLVED));
+    if (!event) return false;
+    stage_ = Stage::kResolved;
+  }
+  return true;
+}
+
+Result<Connector> Connector::resolve(const SocketAddress& peer, const ResolveOptions& options,
+                                     const Deadline& deadline) {
+  RKV_ASSIGN_OR_RETURN(Connector out, start(peer, options, std::max(1, deadline.left_ms())));
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(const bool done, out.try_resolve());
+    if (done) return out;
+    RKV_RETURN_IF_ERROR(detail::wait_event(out.channel_, deadline));
+  }
 }
 
 Status Connector::prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters) {
   return id_.to_init(qp, parameters);
 }
 
-Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
-                                        const ConnectionParameters& parameters, Bytes private_data,
-                                        const Deadline& deadline, PrivateData* rejection) && {
+Status Connector::start_connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
+                                Bytes private_data) {
+  RKV_CHECK(stage_ == Stage::kResolved && pending_ == nullptr,
+            "start_connect() needs a resolved address, and is called once");
   RKV_ASSIGN_OR_RETURN(const ReadDepths own, own_depths(qp, parameters));
-  ReadDepths depths = own;
   RKV_RETURN_IF_ERROR(id_.to_init(qp, parameters));
-  RKV_RETURN_IF_ERROR(id_.connect(qp, parameters, depths, private_data));
+  RKV_RETURN_IF_ERROR(id_.connect(qp, parameters, own, private_data));
+  pending_ = std::make_unique<Pending>(std::move(qp), parameters, own);
+  return {};
+}
+
+Result<std::optional<CmConnection>> Connector::try_connect(PrivateData* rejection) {
+  RKV_CHECK(pending_ != nullptr, "try_connect() without start_connect(), or after its result");
   const bool iwarp = id_.is_iwarp();
-  PrivateData reply;
-  {
-    // iWARP has two messages: the reply establishes the connection.
-    const rdma_cm_event_type answer =
-        iwarp ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE;
-    RKV_ASSIGN_OR_RETURN(const CmEvent event, expect(channel_, answer, deadline, rejection));
-    reply = PrivateData(event.private_data(), kConnectReplyBytes);
-    depths = smaller(depths, event.peer_depths());
-  }
+  // iWARP has two messages: the reply establishes the connection.
+  const rdma_cm_event_type answer =
+      iwarp ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE;
+  Result<std::optional<CmEvent>> event = detail::next_expected(channel_, answer, rejection);
+  if (event && !*event) return std::optional<CmConnection>{};
+  // The queue pair leaves this object here: an error destroys it.
+  auto [qp, parameters, own] = std::move(*std::exchange(pending_, nullptr));
+  if (!event) return std::unexpected(event.error());
+  const PrivateData reply((*event)->private_data(), kConnectReplyBytes);
+  const ReadDepths depths = smaller(own, (*event)->peer_depths());
+  event->reset();  // acknowledged
   RKV_RETURN_IF_ERROR(check_agreed("rdma_connect", parameters, own, depths));
   RKV_RETURN_IF_ERROR(id_.to_ready(qp, parameters, depths));
   RKV_ASSIGN_OR_RETURN(QueuePair ready, std::move(qp).into_queue_pair());
   if (!iwarp) RKV_RETURN_IF_ERROR(id_.establish());
-  return CmConnection{.channel = std::move(channel_),
-                      .id = std::move(id_),
-                      .qp = std::move(ready),
-                      .peer_data = reply,
-                      .depths = depths,
-                      .established = true};
+  return std::optional<CmConnection>(CmConnection{.channel = std::move(channel_),
+                                                  .id = std::move(id_),
+                                                  .qp = std::move(ready),
+                                                  .peer_data = reply,
+                                                  .depths = depths,
+                                                  .established = true});
+}
+
+Result<CmConnection> Connector::connect(PreparedQueuePair<> qp,
+                                        const ConnectionParameters& parameters, Bytes private_data,
+                                        const Deadline& deadline, PrivateData* rejection) && {
+  RKV_RETURN_IF_ERROR(start_connect(std::move(qp), parameters, private_data));
+  for (;;) {
+    Result<std::optional<CmConnection>> connected = try_connect(rejection);
+    if (!connected) return std::unexpected(connected.error());
+    if (*connected) return std::move(**connected);
+    if (const Status arrived = detail::wait_event(channel_, deadline); !arrived) {
+      pending_.reset();
+      return std::unexpected(arrived.error());
+    }
+  }
 }
 
 Status ConnectRequest::prepare(PreparedQueuePair<>& qp, const ConnectionParameters& parameters) {

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -49,6 +50,9 @@ struct RKV_EXPORT CmConnection {
   // Passive side: blocks until the active side has finished the handshake. The connection may be
   // used before that: arriving data proves that it is established. kTimeout, kDisconnected.
   Status wait_established(const Deadline& deadline);
+  // The same without blocking, for a loop of the program: true once the handshake is finished.
+  // False: call again when channel.fd() is readable. kDisconnected.
+  Result<bool> try_established();
   // Checks whether the connection has ended: reads the event channel, does not block. kDisconnected
   // if the peer has disconnected, kNoDevice if the device was removed; every later call returns the
   // same. A crashed host sends nothing: only deadlines or failing work detect it. A bond's failover
@@ -75,6 +79,18 @@ class RKV_EXPORT Connector {
   // Finds device and path. Blocks until the deadline at most. kUnreachable, kNoDevice, kTimeout.
   static Result<Connector> resolve(const SocketAddress& peer, const ResolveOptions& options,
                                    const Deadline& deadline);
+  // The same in steps that do not block, for a loop of the program. start() begins. try_resolve()
+  // returns true when device() is known and connect() or start_connect() may be called. False: call
+  // again when fd() is readable. `timeout_ms`: the kernel gives up each of the two steps then, with
+  // kUnreachable. `options.source` is not used after the call. After an error only destroy it.
+  static Result<Connector> start(const SocketAddress& peer, const ResolveOptions& options,
+                                 int timeout_ms);
+  Result<bool> try_resolve();
+  int fd() const { return channel_.fd(); }
+  Connector(Connector&&) noexcept;
+  Connector& operator=(Connector&&) noexcept;
+  // Abandons a handshake that has not finished: the kernel tells the peer.
+  ~Connector();
 
   Device device() const { return id_.device(); }
   std::uint8_t port_number() const { return id_.port_number(); }
@@ -92,11 +108,26 @@ class RKV_EXPORT Connector {
   Result<CmConnection> connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                                Bytes private_data, const Deadline& deadline,
                                PrivateData* rejection = nullptr) &&;
+  // The same in steps that do not block. start_connect() takes the queue pair and sends the
+  // request. try_connect() returns nothing while there is no answer: call it again when fd() is
+  // readable. After a connection or an error only destroy the connector.
+  Status start_connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
+                       Bytes private_data);
+  Result<std::optional<CmConnection>> try_connect(PrivateData* rejection = nullptr);
 
  private:
-  Connector(EventChannel channel, CmId id) : channel_(std::move(channel)), id_(std::move(id)) {}
+  enum class Stage : unsigned char { kAddress, kRoute, kResolved };
+  struct Pending;  // the queue pair from start_connect() to the answer
+
+  Connector(EventChannel channel, CmId id, const ResolveOptions& options, int timeout_ms);
+  Status start_route();
   EventChannel channel_;
   CmId id_;
+  AckTimeout ack_timeout_;
+  std::optional<std::uint8_t> type_of_service_;
+  int timeout_ms_;
+  Stage stage_ = Stage::kAddress;
+  std::unique_ptr<Pending> pending_;
 };
 
 // A peer's request until it is answered. If destroyed without an answer, it is rejected.
