@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -69,18 +70,45 @@ Result<std::unique_ptr<EpollExecutor>> EpollExecutor::create() {
   const int poller = epoll_create1(EPOLL_CLOEXEC);
   RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", poller));
   const int waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  // The object owns both descriptors from here, also if the second is invalid.
-  std::unique_ptr<EpollExecutor> out(new EpollExecutor(poller, waker));
-  RKV_RETURN_IF_ERROR(from_minus_one("eventfd", waker));
-  epoll_event event{};
-  event.events = EPOLLIN;
-  RKV_RETURN_IF_ERROR(from_minus_one("epoll_ctl", epoll_ctl(poller, EPOLL_CTL_ADD, waker, &event)));
+  const int waker_errno = errno;
+  const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  // The object owns the descriptors from here, also if one is invalid.
+  std::unique_ptr<EpollExecutor> out(new EpollExecutor(poller, waker, timer));
+  RKV_RETURN_IF_ERROR(from_minus_one("timerfd_create", timer));
+  if (waker < 0) return verb_error("eventfd", waker_errno);
+  for (const int fd : {waker, timer}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    RKV_RETURN_IF_ERROR(from_minus_one("epoll_ctl", epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event)));
+  }
   return out;
 }
 
 EpollExecutor::~EpollExecutor() {
   ::close(poller_);
   if (waker_ >= 0) ::close(waker_);
+  if (timer_ >= 0) ::close(timer_);
+}
+
+// False if a deadline has passed.
+Result<bool> EpollExecutor::arm_timer() {
+  const Deadline* earliest = nullptr;
+  for (const Waiter* waiter = first(); waiter != nullptr; waiter = next(*waiter)) {
+    const Deadline* const own = waiter->deadline();
+    if (own != nullptr && (earliest == nullptr || own->at() < earliest->at())) earliest = own;
+  }
+  std::uint64_t expired = 0;
+  if (timer_at_ && ::read(timer_, &expired, sizeof expired) > 0) timer_at_.reset();
+  // The timer of an earlier waiter may still be set: its expiry only costs one round.
+  if (earliest == nullptr || timer_at_ == earliest->at()) return true;
+  const int left_ms = earliest->left_ms();
+  if (left_ms == 0) return false;
+  itimerspec when{};
+  when.it_value = {.tv_sec = left_ms / 1000, .tv_nsec = left_ms % 1000 * kNanosPerMs};
+  RKV_RETURN_IF_ERROR(
+      from_minus_one("timerfd_settime", timerfd_settime(timer_, 0, &when, nullptr)));
+  timer_at_ = earliest->at();
+  return true;
 }
 
 // Watches for one wake-up only: a descriptor without a waiter must not wake repeatedly. A closed
@@ -97,6 +125,8 @@ Result<bool> EpollExecutor::arm() {
   std::uint64_t old = 0;
   // Before the waiters are armed: a wake() after this line leaves the descriptor readable.
   if (::read(waker_, &old, sizeof old) > 0) return false;
+  RKV_ASSIGN_OR_RETURN(const bool in_time, arm_timer());
+  if (!in_time) return false;
   for (Waiter* waiter = first(); waiter != nullptr; waiter = next(*waiter)) {
     Result<bool> quiet = waiter->arm();
     if (quiet && *quiet && waiter->fd() >= 0) {

@@ -226,6 +226,42 @@ TEST(Executors, WhoCannotBeWaitedForIsToldAndTheOthersGoOn) {
   std::fclose(file);
 }
 
+// In a loop of the program: the executor's descriptor becomes readable at each waiter's deadline,
+// in whatever order they wait.
+TEST(Executors, TheDescriptorKeepsTheDeadlinesOfWaiters) {
+  const auto executor = need(EpollExecutor::create());
+  std::vector<Stream<MemoryTransport>> streams;
+  std::vector<MemoryTransport> peers;
+  for (int i = 0; i < 3; ++i) {
+    auto [here, there] = MemoryTransport::pair(kTiny);
+    streams.emplace_back(std::move(here), *executor);
+    peers.push_back(std::move(there));
+  }
+  std::array<std::byte, 8> into;
+  std::vector<std::size_t> ended;
+  const auto wait = [&](std::size_t which, Until until) -> Task<> {
+    const auto count = co_await streams[which].read(into, std::move(until));
+    EXPECT_FALSE(count);
+    if (!count) {
+      EXPECT_EQ(count.error().code, Code::kTimeout);
+      EXPECT_FALSE(is_stopped(count.error()));
+    }
+    ended.push_back(which);
+  };
+  auto never = wait(0, soon(600'000));
+  auto late = wait(1, soon(60));
+  auto early = wait(2, soon(30));
+  for (auto* one : {&never, &late, &early})
+    one->start();
+  const Deadline deadline = soon();
+  while (executor->poll(), ended.size() != 2) {
+    if (need(executor->arm())) {
+      ASSERT_TRUE(need(wait_readable(executor->fd(), deadline))) << ended.size();
+    }
+  }
+  EXPECT_EQ(ended, (std::vector<std::size_t>{2, 1}));
+}
+
 // A reader and a writer sleep on one descriptor: an event for one must not be lost for the other.
 TEST(Streams, AReaderAndAWriterSleepTogether) {
   for (int round = 0; round < 20; ++round) {

@@ -13,8 +13,8 @@
 //       however it ends.
 //   EXEC-2  poll() removes a waiter from the list before resuming it. The resumed coroutine may
 //       add, remove and destroy any waiters, itself included.
-//   EXEC-3  After arm() returned true, fd() becomes readable when a waiter may continue, or after
-//       wake().
+//   EXEC-3  After arm() returned true, fd() becomes readable when a waiter may continue, when the
+//       earliest deadline of a waiter passes, or after wake().
 //   EXEC-4  A waiter that cannot be awaited is resumed with the error; the other waiters are
 //       unaffected.
 //
@@ -57,6 +57,8 @@ class RKV_EXPORT Waiter {
   virtual void fail(const Error& error) = 0;
   // Tries once. Returns true when the coroutine can continue.
   virtual bool attempt() = 0;
+  // When attempt() will return true in any case; nullptr: never.
+  virtual const Deadline* deadline() const { return nullptr; }
 
  protected:
   Waiter() = default;
@@ -124,7 +126,7 @@ class RKV_EXPORT InlineExecutor final : public Executor {
   Status sleep(const Deadline& deadline) override;
 };
 
-// Sleeps in epoll_wait(2) while no waiter can continue.
+// Sleeps in epoll_wait(2) while no waiter can continue. Deadlines are kept by a timerfd(2).
 class RKV_EXPORT EpollExecutor final : public Executor {
  public:
   static Result<std::unique_ptr<EpollExecutor>> create();
@@ -135,10 +137,13 @@ class RKV_EXPORT EpollExecutor final : public Executor {
   Status sleep(const Deadline& deadline) override;
 
  private:
-  EpollExecutor(int poller, int waker) : poller_(poller), waker_(waker) {}
+  EpollExecutor(int poller, int waker, int timer) : poller_(poller), waker_(waker), timer_(timer) {}
   Status watch(int fd);
+  Result<bool> arm_timer();
   int poller_;
   int waker_;
+  int timer_;
+  std::optional<Nanos> timer_at_;  // the deadline that the timer is set for
 };
 static_assert(PollableExecutor<InlineExecutor> && PollableExecutor<EpollExecutor>);
 
@@ -153,6 +158,37 @@ inline bool is_stopped(const Error& error) {
   return error.code == Code::kTimeout && error.call != nullptr &&
          std::string_view(error.call) == kStopCall;
 }
+
+// How long a coroutine waits: until a deadline, a stop request, the earlier of both, or without end.
+//
+//   co_await stream.read(buffer, deadline);
+//   co_await stream.read(buffer, stop_token);
+//   co_await stream.read(buffer, {deadline, stop_token});
+class Until {
+ public:
+  Until() = default;
+  // Implicit, so that a wait takes either as its last argument.
+  // NOLINTBEGIN(google-explicit-constructor)
+  Until(std::stop_token stop) : stop_(std::move(stop)) {}
+  Until(const Deadline& deadline, std::stop_token stop = {})
+      : deadline_(deadline), stop_(std::move(stop)) {}
+  // NOLINTEND(google-explicit-constructor)
+
+  const Deadline* deadline() const { return deadline_ ? &*deadline_ : nullptr; }
+  const std::stop_token& stop() const { return stop_; }
+  // The error that ends the wait now, or nothing. is_stopped() tells the two apart.
+  std::optional<Error> over() const {
+    if (stop_.stop_requested()) return stopped();
+    if (deadline_ && deadline_->passed()) {
+      return Error{.code = Code::kTimeout, .text = "the deadline of the wait passed"};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::optional<Deadline> deadline_;
+  std::stop_token stop_;
+};
 
 // Wakes a waiter when its stop token is triggered, from any thread. It lives in the coroutine's
 // frame; its destructor waits for a stop request that another thread is executing.
@@ -177,6 +213,28 @@ class StopWatch {
   };
   std::atomic<bool> stopped_ = false;
   std::optional<std::stop_callback<Notify>> callback_;
+};
+
+// A waiter that waits until a deadline or a stop request at most.
+class RKV_EXPORT LimitedWaiter : public Waiter {
+ public:
+  const Deadline* deadline() const final { return until_.deadline(); }
+
+ protected:
+  explicit LimitedWaiter(Until until) : until_(std::move(until)) {}
+  void suspend(Executor& executor, std::coroutine_handle<> continuation) {
+    enlist(executor, continuation);
+    watch_.start(until_.stop(), executor);
+  }
+  // The error that ends the wait now, or nothing.
+  std::optional<Error> over() const {
+    if (watch_.stopped()) return stopped();
+    return until_.over();
+  }
+
+ private:
+  Until until_;
+  StopWatch watch_;  // its callback uses this field and the executor only
 };
 
 }  // namespace rkv::rdma

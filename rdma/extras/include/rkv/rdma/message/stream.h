@@ -2,7 +2,7 @@
 //
 //   Stream stream(std::move(transport), executor);
 //   auto written = co_await stream.write(bytes);            // all of them
-//   auto got = co_await stream.read(buffer, stop_token);    // 1 or more; 0: the peer disconnected
+//   auto got = co_await stream.read(buffer, deadline);      // 1 or more; 0: the peer disconnected
 //   co_await stream.shutdown();
 //
 //   // By polling: an empty optional means that nothing is ready; then arm() and wait for fd().
@@ -36,7 +36,6 @@
 #include <cstring>
 #include <optional>
 #include <span>
-#include <stop_token>
 #include <utility>
 
 #include "rkv/check.h"
@@ -104,23 +103,23 @@ class Stream {
   }
 
   // Coroutines. REQUIRES: constructed with an executor. The memory of the spans must live until the
-  // result.
-  auto read(MutableBytes into, std::stop_token stop = {}) {
-    return Awaiter<ReadOp>(*this, ReadOp{.into = into}, std::move(stop));
+  // result. `until`: a deadline, a stop token, or both; kTimeout then.
+  auto read(MutableBytes into, Until until = {}) {
+    return Awaiter<ReadOp>(*this, ReadOp{.into = into}, std::move(until));
   }
   // Writes all bytes, in as many messages as needed. After an error some may have arrived.
-  auto write(Bytes bytes, std::stop_token stop = {}) {
-    return Awaiter<WriteOp>(*this, WriteOp{.bytes = bytes}, std::move(stop));
+  auto write(Bytes bytes, Until until = {}) {
+    return Awaiter<WriteOp>(*this, WriteOp{.bytes = bytes}, std::move(until));
   }
   // Writes at least one byte, maybe not all.
-  auto write_vectored(std::span<const Bytes> pieces, std::stop_token stop = {}) {
-    return Awaiter<GatherOp>(*this, GatherOp{.pieces = pieces}, std::move(stop));
+  auto write_vectored(std::span<const Bytes> pieces, Until until = {}) {
+    return Awaiter<GatherOp>(*this, GatherOp{.pieces = pieces}, std::move(until));
   }
-  auto read_vectored(std::span<const MutableBytes> into, std::stop_token stop = {}) {
-    return Awaiter<ScatterOp>(*this, ScatterOp{.into = into}, std::move(stop));
+  auto read_vectored(std::span<const MutableBytes> into, Until until = {}) {
+    return Awaiter<ScatterOp>(*this, ScatterOp{.into = into}, std::move(until));
   }
-  auto shutdown(std::stop_token stop = {}) {
-    return Awaiter<ShutdownOp>(*this, ShutdownOp{}, std::move(stop));
+  auto shutdown(Until until = {}) {
+    return Awaiter<ShutdownOp>(*this, ShutdownOp{}, std::move(until));
   }
 
   T& transport() {
@@ -172,10 +171,10 @@ class Stream {
   };
 
   template <class Op>
-  class Awaiter final : public Waiter {
+  class Awaiter final : public LimitedWaiter {
    public:
-    Awaiter(Stream& stream, Op op, std::stop_token stop)
-        : stream_(stream), op_(op), stop_(std::move(stop)) {}
+    Awaiter(Stream& stream, Op op, Until until)
+        : LimitedWaiter(std::move(until)), stream_(stream), op_(op) {}
     ~Awaiter() override { stream_.count(Op::kInterest, suspended_ ? -1 : 0); }
 
     bool await_ready() { return attempt(); }
@@ -183,8 +182,7 @@ class Stream {
       RKV_CHECK(stream_.executor_ != nullptr, "a coroutine needs a stream with an executor");
       suspended_ = true;
       stream_.count(Op::kInterest, 1);
-      enlist(*stream_.executor_, continuation);
-      watch_.start(stop_, *stream_.executor_);
+      suspend(*stream_.executor_, continuation);
     }
     // The number of bytes.
     Result<std::size_t> await_resume() const { return result_; }
@@ -194,8 +192,8 @@ class Stream {
     void fail(const Error& error) override { result_ = std::unexpected(error); }
     bool attempt() override {
       if (!result_) return true;
-      if (watch_.stopped() || stop_.stop_requested()) {
-        result_ = std::unexpected(rdma::stopped());
+      if (const std::optional<Error> over = this->over()) {
+        result_ = std::unexpected(*over);
         return true;
       }
       const Result<std::optional<std::size_t>> answer = op_.attempt(stream_);
@@ -211,11 +209,8 @@ class Stream {
    private:
     Stream& stream_;
     Op op_;
-    std::stop_token stop_;
     Result<std::size_t> result_ = std::size_t{0};
     bool suspended_ = false;
-    StopWatch watch_;  // last field, so destroyed first: a stop request never reaches a
-                       // half-destroyed object
   };
 
   // Records whether the destructor must close the stream, and detects a move while coroutines wait.
