@@ -1,5 +1,6 @@
 #include "rkv/rdma/message/operations.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
@@ -9,45 +10,96 @@
 namespace rkv::rdma {
 namespace detail {
 
+// The slots of sends and of receives. A wr_id has the generation in its upper half; the lower half
+// is the index, with kOfReceive for a receive.
 class OperationSlots {
  public:
   OperationSlots(CompletionChannel channel, CompletionQueue queue, Executor& executor,
-                 std::uint32_t count)
-      : executor_(executor), channel_(std::move(channel)), queue_(std::move(queue)), slots_(count) {
-    for (std::uint32_t i = count; i != 0; --i)
-      free_.push_back(i - 1);
+                 const OperationsOptions& options)
+      : executor_(executor),
+        channel_(std::move(channel)),
+        queue_(std::move(queue)),
+        sends_(options.outstanding),
+        receives_(options.receives) {
+    for (std::uint32_t i = options.outstanding; i != 0; --i)
+      free_sends_.push_back(i - 1);
+    for (std::uint32_t i = options.receives; i != 0; --i)
+      free_receives_.push_back(i - 1);
   }
   OperationSlots(const OperationSlots&) = delete;
   OperationSlots& operator=(const OperationSlots&) = delete;
   ~OperationSlots() {
     RKV_CHECK(waiters_ == 0, "operations are destroyed while a coroutine waits for them");
+    RKV_CHECK(held_ == 0, "operations are destroyed while a PostedReceive is pending");
   }
 
   Executor& executor() { return executor_; }
   const CompletionQueue& queue() const { return queue_; }
   int fd() const { return channel_.fd(); }
-  std::size_t outstanding() const { return slots_.size() - free_.size(); }
-  std::size_t size() const { return slots_.size(); }
-  bool full() const { return free_.empty(); }
+  std::size_t outstanding() const { return sends_.size() - free_sends_.size() + posted_; }
+  std::size_t outstanding(std::uint32_t qp_num) const {
+    const auto of_it = [=](const auto& slot) { return slot.posted && slot.qp_num == qp_num; };
+    return static_cast<std::size_t>(std::ranges::count_if(sends_, of_it) +
+                                    std::ranges::count_if(receives_, of_it));
+  }
+  std::size_t size() const { return sends_.size(); }
+  bool full() const { return free_sends_.empty(); }
+  void join() { ++waiters_; }
+  void part() { --waiters_; }
 
+  // Sends.
   std::optional<std::uint32_t> take(Operation& operation) {
-    if (free_.empty()) return std::nullopt;
-    const std::uint32_t index = free_.back();
-    free_.pop_back();
-    slots_[index].waiting = &operation;
+    if (free_sends_.empty()) return std::nullopt;
+    const std::uint32_t index = free_sends_.back();
+    free_sends_.pop_back();
+    sends_[index].posted = true;
+    sends_[index].qp_num = operation.qp_num_;
+    sends_[index].waiting = &operation;
     return index;
   }
   std::uint64_t id_of(std::uint32_t index) const {
-    return std::uint64_t{slots_[index].generation} << 32 | index;
+    return std::uint64_t{sends_[index].generation} << 32 | index;
   }
-  void join() { ++waiters_; }
-  void part() { --waiters_; }
-  void leave(std::uint32_t index) { slots_[index].waiting = nullptr; }
+  void leave(std::uint32_t index) { sends_[index].waiting = nullptr; }
   void give_back(std::uint32_t index) {
-    ++slots_[index].generation;
-    slots_[index].waiting = nullptr;
-    free_.push_back(index);
+    ++sends_[index].generation;
+    sends_[index].waiting = nullptr;
+    sends_[index].posted = false;
+    free_sends_.push_back(index);
   }
+
+  // Receives. A slot is free when it is neither posted nor held.
+  Result<std::uint32_t> post(QueuePairBase& qp, const RegisteredSpan& buffer) {
+    if (free_receives_.empty()) {
+      return fail(Code::kBusy, "as many receives are posted as OperationsOptions::receives allows");
+    }
+    const std::uint32_t index = free_receives_.back();
+    ReceiveSlot& slot = receives_[index];
+    const std::array<ReceiveRequest, 1> one = {
+        {{.wr_id = std::uint64_t{slot.generation} << 32 | kOfReceive | index, .buffer = buffer}}};
+    RKV_RETURN_IF_ERROR(qp.post_receives(one));
+    free_receives_.pop_back();
+    slot.qp_num = qp.number();
+    slot.posted = true;
+    slot.held = true;
+    ++posted_;
+    ++held_;
+    return index;
+  }
+  bool has_message(std::uint32_t index) const { return !receives_[index].posted; }
+  const WorkCompletion& message(std::uint32_t index) const { return receives_[index].message; }
+  // The PostedReceive ends or gives its message away.
+  void let_go(std::uint32_t index) {
+    RKV_CHECK(!receives_[index].awaited, "a PostedReceive ends while a coroutine waits for it");
+    receives_[index].held = false;
+    --held_;
+    if (!receives_[index].posted) free_receives_.push_back(index);
+  }
+  void await(std::uint32_t index) {
+    RKV_CHECK(!std::exchange(receives_[index].awaited, true),
+              "two coroutines wait for one PostedReceive");
+  }
+  void stop_awaiting(std::uint32_t index) { receives_[index].awaited = false; }
 
   // Delivers the available completions to their slots; returns their number.
   Result<std::size_t> pump() {
@@ -70,32 +122,60 @@ class OperationSlots {
   }
 
  private:
-  struct Slot {
+  static constexpr std::uint32_t kOfReceive = std::uint32_t{1} << 31;
+  struct SendSlot {
     Operation* waiting = nullptr;
     std::uint32_t generation = 0;
+    std::uint32_t qp_num = 0;
+    bool posted = false;
   };
+  struct ReceiveSlot {
+    WorkCompletion message;
+    std::uint32_t generation = 0;
+    std::uint32_t qp_num = 0;
+    bool posted = false;
+    bool held = false;     // a PostedReceive exists
+    bool awaited = false;  // a coroutine waits for it
+  };
+
   void deliver(const WorkCompletion& one) {
-    const auto index = static_cast<std::uint32_t>(one.wr_id);
-    RKV_CHECK(index < slots_.size() && slots_[index].generation == one.wr_id >> 32,
-              "a completion of a request that was not posted by these operations");
-    if (Operation* const waiting = slots_[index].waiting; waiting != nullptr) {
+    const auto low = static_cast<std::uint32_t>(one.wr_id);
+    const auto generation = static_cast<std::uint32_t>(one.wr_id >> 32);
+    if ((low & kOfReceive) != 0) return deliver_receive(low & ~kOfReceive, generation, one);
+    RKV_CHECK(low < sends_.size() && sends_[low].generation == generation, kForeign);
+    if (Operation* const waiting = sends_[low].waiting; waiting != nullptr) {
       waiting->slot_.reset();
       waiting->done_ = true;
       if (!one.ok()) waiting->outcome_ = std::unexpected(wc_error(waiting->name_, one.status));
     }
-    give_back(index);
+    give_back(low);
   }
+  void deliver_receive(std::uint32_t index, std::uint32_t generation, const WorkCompletion& one) {
+    RKV_CHECK(index < receives_.size() && receives_[index].generation == generation, kForeign);
+    ReceiveSlot& slot = receives_[index];
+    ++slot.generation;
+    slot.posted = false;
+    --posted_;
+    slot.message = one;
+    if (!slot.held) free_receives_.push_back(index);
+  }
+  static constexpr const char* kForeign =
+      "a completion of a request that was not posted by these operations";
 
   Executor& executor_;
   CompletionChannel channel_;
   CompletionQueue queue_;
-  std::vector<Slot> slots_;
-  std::vector<std::uint32_t> free_;
+  std::vector<SendSlot> sends_;
+  std::vector<ReceiveSlot> receives_;
+  std::vector<std::uint32_t> free_sends_;
+  std::vector<std::uint32_t> free_receives_;
+  std::size_t posted_ = 0;  // receives with the device
+  std::size_t held_ = 0;    // PostedReceives
   std::size_t waiters_ = 0;
 };
 
-OperationWaiter::OperationWaiter(OperationSlots& slots, std::stop_token stop)
-    : slots_(slots), stop_(std::move(stop)) {
+OperationWaiter::OperationWaiter(OperationSlots& slots, Until until)
+    : LimitedWaiter(std::move(until)), slots_(slots) {
   slots_.join();
 }
 
@@ -104,8 +184,7 @@ OperationWaiter::~OperationWaiter() {
 }
 
 void OperationWaiter::await_suspend(std::coroutine_handle<> continuation) {
-  enlist(slots_.executor(), continuation);
-  watch_.start(stop_, slots_.executor());
+  suspend(slots_.executor(), continuation);
 }
 
 int OperationWaiter::fd() const {
@@ -120,6 +199,8 @@ void OperationWaiter::fail(const Error& error) {
 }
 
 void OperationWaiter::pump() {
+  if (done_) return;
+  if (const std::optional<Error> reached = over()) return fail(*reached);
   const Result<std::size_t> pumped = slots_.pump();
   if (!pumped) fail(pumped.error());
 }
@@ -148,8 +229,7 @@ Result<bool> Operation::arm() {
 }
 
 bool Operation::attempt() {
-  if (!done_ && is_stopped()) fail(stopped());
-  if (!done_) pump();
+  pump();
   if (done_) return true;
   if (slot_) return false;
   slot_ = slots_.take(*this);
@@ -172,12 +252,16 @@ Result<Operations> Operations::create(const Device& device, Executor& executor,
   if (options.outstanding == 0 || options.outstanding > 16384) {
     return fail(Code::kInvalidArgument, "outstanding is from 1 to 16384");
   }
+  if (options.receives > 16384) {
+    return fail(Code::kInvalidArgument, "receives is from 0 to 16384");
+  }
   RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
   RKV_ASSIGN_OR_RETURN(
       CompletionQueue queue,
-      CompletionQueue::create(device, {.entries = options.outstanding, .channel = &channel}));
+      CompletionQueue::create(
+          device, {.entries = options.outstanding + options.receives, .channel = &channel}));
   return Operations(std::make_unique<detail::OperationSlots>(std::move(channel), std::move(queue),
-                                                             executor, options.outstanding));
+                                                             executor, options));
 }
 
 detail::OperationSlots& Operations::slots() const {
@@ -204,14 +288,66 @@ void Operations::check(const QueuePair& qp) const {
             "a queue pair for coroutines must send its completions to queue() of these operations");
 }
 
+Result<PostedReceive> Operations::post_receive(QueuePairBase& qp, const RegisteredSpan& buffer) {
+  RKV_CHECK(qp.raw()->recv_cq == slots().queue().raw(),
+            "post_receive() needs a queue pair whose receives complete into queue()");
+  RKV_ASSIGN_OR_RETURN(const std::uint32_t slot, slots().post(qp, buffer));
+  return PostedReceive(slots(), slot);
+}
+
+PostedReceive::~PostedReceive() {
+  if (slots_ != nullptr) slots_->let_go(slot_);
+}
+
+namespace {
+detail::OperationSlots& slots_of(detail::OperationSlots* slots) {
+  RKV_CHECK(slots != nullptr, "receive() of a message that was taken, or of a moved-from receive");
+  return *slots;
+}
+}  // namespace
+
+Operations::Receive::Receive(PostedReceive& posted, Until until)
+    : OperationWaiter(slots_of(posted.slots_), std::move(until)), posted_(posted) {
+  slots_.await(posted.slot_);
+}
+Operations::Receive::~Receive() {
+  if (posted_.slots_ != nullptr) slots_.stop_awaiting(posted_.slot_);
+}
+
+Result<bool> Operations::Receive::arm() {
+  RKV_ASSIGN_OR_RETURN(const bool quiet, slots_.arm());
+  return quiet && !slots_.has_message(posted_.slot_);
+}
+
+// A message that has arrived is taken even if the limit of the wait is reached.
+bool Operations::Receive::attempt() {
+  if (done_) return true;
+  if (!slots_.has_message(posted_.slot_)) pump();
+  if (done_ || !slots_.has_message(posted_.slot_)) return done_;
+  RKV_CHECK(posted_.slots_ != nullptr, "a PostedReceive is moved while a coroutine waits for it");
+  message_ = slots_.message(posted_.slot_);
+  if (!message_.ok()) outcome_ = std::unexpected(wc_error("receive", message_.status));
+  slots_.stop_awaiting(posted_.slot_);
+  std::exchange(posted_.slots_, nullptr)->let_go(posted_.slot_);
+  done_ = true;
+  return true;
+}
+
+Result<WorkCompletion> Operations::Receive::await_resume() const {
+  RKV_RETURN_IF_ERROR(outcome_);
+  return message_;
+}
+
+bool Operations::Drained::is_drained() const {
+  return (qp_num_ ? slots_.outstanding(*qp_num_) : slots_.outstanding()) == 0;
+}
 Result<bool> Operations::Drained::arm() {
   RKV_ASSIGN_OR_RETURN(const bool quiet, slots_.arm());
-  return quiet && slots_.outstanding() != 0;
+  return quiet && !is_drained();
 }
 bool Operations::Drained::attempt() {
-  if (!done_ && is_stopped()) fail(stopped());
-  if (!done_) pump();
-  done_ = done_ || slots_.outstanding() == 0;
+  pump();
+  done_ = done_ || is_drained();
   return done_;
 }
 

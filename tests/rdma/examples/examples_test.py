@@ -37,6 +37,7 @@ PRINTED = {
         'client: read "read me without asking", 16 READs may be outstanding',
         "server: the client has left",
     ],
+    "coroutines": ['server got "ping" number 1', 'client got "pong" number 2'],
     "datagram_service": [
         'client: the service says "welcome"',
         'server got "question"',

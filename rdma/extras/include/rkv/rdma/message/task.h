@@ -12,6 +12,8 @@
 //   }
 //   auto length = run_one(executor, deadline, read_all(stream, buffer));
 //
+// RKV_CO_RETURN_IF_ERROR and RKV_CO_ASSIGN_OR_RETURN are the macros of rkv/result.h for coroutines.
+//
 // Destroying a Task destroys its suspended coroutine and the coroutines that it awaits: their
 // waiters leave their executor (executor.h, EXEC-1). Cost: one allocation per coroutine, none per
 // await. An exception ends the process: this library throws none.
@@ -171,3 +173,17 @@ T run_one(E& executor, const Deadline& deadline, Task<T> task) {
 }
 
 }  // namespace rkv::rdma
+
+// In a coroutine whose result is a Result: evaluates an expression of type Result<T>, and returns
+// its error from the coroutine. The expression may contain co_await.
+#define RKV_CO_RETURN_IF_ERROR(expression)                        \
+  do {                                                            \
+    if (auto rkv_status = (expression); !rkv_status) [[unlikely]] \
+      co_return std::unexpected(rkv_status.error());              \
+  } while (false)
+// RKV_CO_ASSIGN_OR_RETURN(auto request, co_await next_request(executor, listener));
+#define RKV_CO_ASSIGN_OR_RETURN(declaration, expression)                  \
+  auto RKV_CONCAT(rkv_result_, __LINE__) = (expression);                  \
+  if (!RKV_CONCAT(rkv_result_, __LINE__)) [[unlikely]]                    \
+    co_return std::unexpected(RKV_CONCAT(rkv_result_, __LINE__).error()); \
+  declaration = std::move(*RKV_CONCAT(rkv_result_, __LINE__))
