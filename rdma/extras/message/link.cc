@@ -1,31 +1,27 @@
 #include "rdma/extras/message/link.h"
 
-#include <sys/epoll.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include "rdma/extras/message/shared_queue.h"
 
 namespace rkv::rdma::detail {
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
+Link::Link(Link&&) noexcept = default;
+Link::~Link() = default;
 
 Result<Link> Link::create(const Device& device, const LinkOptions& options) {
   RKV_ASSIGN_OR_RETURN(ProtectionDomain domain, ProtectionDomain::allocate(device));
-  RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
   RKV_ASSIGN_OR_RETURN(
-      CompletionQueue sends,
-      CompletionQueue::create(device, {.entries = options.send_length, .channel = &channel}));
-  RKV_ASSIGN_OR_RETURN(
-      CompletionQueue receives,
-      CompletionQueue::create(device, {.entries = options.receive_length, .channel = &channel}));
-  Link out(std::move(domain), std::move(channel), std::move(sends), std::move(receives));
-  RKV_ASSIGN_OR_RETURN(out.fresh_, QueuePair::create(out.domain_, out.sends_, out.receives_,
-                                                     {.send_length = options.send_length,
-                                                      .receive_length = options.receive_length,
-                                                      .inline_bytes = options.inline_bytes,
-                                                      .operations = options.operations}));
+      std::unique_ptr<LinkQueues> queues,
+      options.shared != nullptr
+          ? options.shared->admit(device, options.send_length, options.receive_length)
+          : OwnQueues::create(device, options.send_length, options.receive_length));
+  Link out(std::move(domain), std::move(queues));
+  RKV_ASSIGN_OR_RETURN(out.fresh_,
+                       QueuePair::create(out.domain_, out.queues_->sends(), out.queues_->receives(),
+                                         {.send_length = options.send_length,
+                                          .receive_length = options.receive_length,
+                                          .inline_bytes = options.inline_bytes,
+                                          .operations = options.operations}));
+  RKV_RETURN_IF_ERROR(out.queues_->join(out.fresh_->number()));
   out.parameters_.remote_access = options.remote_access;
   return out;
 }
@@ -33,25 +29,7 @@ Result<Link> Link::create(const Device& device, const LinkOptions& options) {
 Status Link::adopt(CmConnection connection) {
   fresh_.reset();
   connection_.emplace(std::move(connection));
-  const int poller = epoll_create1(EPOLL_CLOEXEC);
-  RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", poller));
-  poller_ = Descriptor(poller);
-  RKV_RETURN_IF_ERROR(watch(channel_.fd()));
   return watch(connection_->channel.fd());
-}
-
-Status Link::watch(int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  return from_minus_one("epoll_ctl", epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &event));
-}
-
-Status Link::arm() {
-  // Drain all old events before arming: an old event that stays would only cause a useless wake-up,
-  // but an event taken after arming would be the wake-up itself.
-  RKV_RETURN_IF_ERROR(channel_.drain());
-  RKV_RETURN_IF_ERROR(sends_.arm());
-  return receives_.arm();
 }
 
 bool Link::ended() {

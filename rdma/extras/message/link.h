@@ -1,5 +1,5 @@
-// The common base of the message transports over verbs: a connection with one completion queue per
-// direction, one descriptor to wait for, and a record of how the connection ended.
+// The common base of the message transports over verbs: a connection with its completion queues,
+// one descriptor to wait for, and a record of how the connection ended.
 //
 // Fields are destroyed from the last to the first, so the queue pair is destroyed before its
 // queues. A transport declares its registered memory before its Link: no memory is deregistered
@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 
+#include "rdma/extras/message/link_queues.h"
 #include "rdma/extras/message/token.h"
 #include "rkv/rdma/completion.h"
 #include "rkv/rdma/connect.h"
@@ -21,22 +22,7 @@
 
 namespace rkv::rdma::detail {
 
-// Owns a descriptor; the destructor closes it.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-  int get() const { return fd_; }
-
- private:
-  int fd_ = -1;
-};
+class SharedQueue;
 
 struct LinkOptions {
   std::uint32_t send_length = 0;     // the most requests posted and not reaped
@@ -44,12 +30,16 @@ struct LinkOptions {
   std::uint32_t inline_bytes = 0;
   AccessFlags remote_access = AccessFlags::kNone;
   SendOps operations = SendOps::kSend;
+  SharedQueue* shared = nullptr;  // else the link has queues of its own
 };
 
 class Link {
  public:
   // Creates the queues and a queue pair that is not connected.
   static Result<Link> create(const Device& device, const LinkOptions& options);
+  Link(Link&&) noexcept;
+  Link& operator=(Link&&) = delete;
+  ~Link();
 
   const ProtectionDomain& domain() const { return domain_; }
   const ConnectionParameters& parameters() const { return parameters_; }
@@ -66,16 +56,26 @@ class Link {
   CmConnection& connection() { return *connection_; }
   SocketAddress local_address() const { return connection_->id.local_address(); }
   SocketAddress peer_address() const { return connection_->id.peer_address(); }
-  // Adds a descriptor that makes fd() readable.
-  Status watch(int fd);
 
-  CompletionQueue& sends() { return sends_; }
-  Result<std::size_t> poll_sends(std::span<WorkCompletion> out) { return sends_.poll(out); }
-  Result<std::size_t> poll_receives(std::span<WorkCompletion> out) { return receives_.poll(out); }
-  // After this call the next completion of either queue makes fd() readable. The caller then polls
-  // both queues: earlier completions raise no event.
-  Status arm();
-  int fd() const { return poller_.get(); }
+  // As LinkQueues.
+  Status watch(int fd) { return queues_->watch(fd); }
+  CompletionQueue& sends() { return queues_->sends(); }
+  std::uint64_t send_id(std::uint32_t number) const { return queues_->send_id(number); }
+  std::uint64_t receive_id(std::uint32_t number) const { return queues_->receive_id(number); }
+  Result<std::size_t> poll_sends(std::span<WorkCompletion> out) { return queues_->poll_sends(out); }
+  Result<std::size_t> poll_receives(std::span<WorkCompletion> out) {
+    return queues_->poll_receives(out);
+  }
+  int fd() const { return queues_->fd(); }
+  // A transport's arm(): `look` polls both queues and returns whether nothing is there. True: the
+  // caller may sleep.
+  template <class Look>
+  Result<bool> arm(Look look) {
+    RKV_ASSIGN_OR_RETURN(const bool alone, queues_->arm());
+    RKV_ASSIGN_OR_RETURN(const bool quiet, look());
+    queues_->sleeps_on(alone && quiet);
+    return alone && quiet;
+  }
 
   // Processes pending events of the connection manager. True if the connection has ended in any
   // way.
@@ -98,18 +98,11 @@ class Link {
  private:
   void look_at_events();
   void note(const char* operation, ibv_wc_status status);
-  Link(ProtectionDomain domain, CompletionChannel channel, CompletionQueue sends,
-       CompletionQueue receives)
-      : domain_(std::move(domain)),
-        channel_(std::move(channel)),
-        sends_(std::move(sends)),
-        receives_(std::move(receives)) {}
+  Link(ProtectionDomain domain, std::unique_ptr<LinkQueues> queues)
+      : domain_(std::move(domain)), queues_(std::move(queues)) {}
 
   ProtectionDomain domain_;
-  CompletionChannel channel_;
-  CompletionQueue sends_;
-  CompletionQueue receives_;
-  Descriptor poller_;
+  std::unique_ptr<LinkQueues> queues_;
   ConnectionParameters parameters_;
   std::optional<Error> failure_;
   bool gone_ = false;    // the connection manager reported the end
@@ -119,13 +112,14 @@ class Link {
 };
 
 // The two ways to a connected State: dial() and answer(). A State provides kKind, make(device,
-// options), link(), token(), meet(peer's token), post_receives(), and begin(deadline), which is
-// called last. The transports differ only in these.
+// options, shared queue), link(), token(), meet(peer's token), post_receives(), and
+// begin(deadline), which is called last. The transports differ only in these. `shared` may be null.
 template <class State, class Options>
-auto dial(const Options& options, const SocketAddress& peer, const Deadline& deadline)
-    -> decltype(State::make(std::declval<Device&>(), options)) {
+auto dial(const Options& options, SharedQueue* shared, const SocketAddress& peer,
+          const Deadline& deadline)
+    -> decltype(State::make(std::declval<Device&>(), options, shared)) {
   RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {}, deadline));
-  RKV_ASSIGN_OR_RETURN(auto state, State::make(connector.device(), options));
+  RKV_ASSIGN_OR_RETURN(auto state, State::make(connector.device(), options, shared));
   Link& link = state->link();
   RKV_RETURN_IF_ERROR(connector.prepare(link.fresh(), link.parameters()));
   RKV_RETURN_IF_ERROR(state->post_receives());
@@ -145,8 +139,9 @@ auto dial(const Options& options, const SocketAddress& peer, const Deadline& dea
 }
 
 template <class State, class Options>
-auto answer(const Options& options, CmListener& listener, const Deadline& deadline)
-    -> decltype(State::make(std::declval<Device&>(), options)) {
+auto answer(const Options& options, SharedQueue* shared, CmListener& listener,
+            const Deadline& deadline)
+    -> decltype(State::make(std::declval<Device&>(), options, shared)) {
   RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
   const Result<Token> token = decode(request.private_data(), State::kKind);
   if (!token) {
@@ -155,7 +150,7 @@ auto answer(const Options& options, CmListener& listener, const Deadline& deadli
     return std::unexpected(token.error());
   }
   // A request that is destroyed on an error path is rejected.
-  RKV_ASSIGN_OR_RETURN(auto state, State::make(request.device(), options));
+  RKV_ASSIGN_OR_RETURN(auto state, State::make(request.device(), options, shared));
   Link& link = state->link();
   RKV_RETURN_IF_ERROR(state->meet(*token));
   RKV_RETURN_IF_ERROR(request.prepare(link.fresh(), link.parameters()));

@@ -24,8 +24,14 @@ Status validate(const RingOptions& options) {
 }
 
 namespace {
-Result<bool> choose_windows(const Device& device, LeasePolicy policy) {
+// A lessor polls the queue of its window requests by itself, so it needs a queue of its own.
+Result<bool> choose_windows(const Device& device, LeasePolicy policy, const SharedQueue* shared) {
   if (policy == LeasePolicy::kDisableWindows) return false;
+  if (shared != nullptr) {
+    if (policy == LeasePolicy::kAuto) return false;
+    return fail_call(Code::kUnsupported, "ibv_alloc_mw", 0,
+                     "a transport of a message driver has no memory windows");
+  }
   RKV_ASSIGN_OR_RETURN(const WindowSupport support, window_support(device));
   if (policy == LeasePolicy::kAuto) return support.type_two && support.trustworthy;
   if (support.type_two) return true;
@@ -44,9 +50,10 @@ RingState::RingState(TransportKind kind, bool windows, const RingOptions& option
       link_(std::move(link)) {}
 
 Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Device& device,
-                                                   const RingOptions& options) {
+                                                   const RingOptions& options,
+                                                   SharedQueue* shared) {
   const bool reads = kind == TransportKind::kReadRing;
-  RKV_ASSIGN_OR_RETURN(const bool windows, choose_windows(device, options.access));
+  RKV_ASSIGN_OR_RETURN(const bool windows, choose_windows(device, options.access, shared));
   const std::uint32_t receives = options.slots + kCreditReceives;
   RKV_ASSIGN_OR_RETURN(
       Link link, Link::create(device, {.send_length = options.slots + kMostCredits + 2,
@@ -56,7 +63,8 @@ Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Dev
                                                               : AccessFlags::kRemoteWrite,
                                        .operations = SendOps::kWriteImm | SendOps::kSend |
                                                      (reads ? SendOps::kRead : SendOps::kNone) |
-                                                     (windows ? kWindowOps : SendOps::kNone)}));
+                                                     (windows ? kWindowOps : SendOps::kNone),
+                                       .shared = shared}));
   const ProtectionDomain& domain = link.domain();
   RKV_ASSIGN_OR_RETURN(
       MemoryRegion ring,
@@ -129,7 +137,8 @@ Status RingState::meet(const Token& peer) {
 
 Status RingState::post_receive(std::uint32_t index) {
   const std::array<ReceiveRequest, 1> one = {
-      {{.wr_id = index, .buffer = memory_.small.local(index * kCreditBytes, kCreditBytes)}}};
+      {{.wr_id = link_.receive_id(index),
+        .buffer = memory_.small.local(index * kCreditBytes, kCreditBytes)}}};
   return link_.post_receives(one);
 }
 
@@ -151,10 +160,13 @@ Status RingState::begin(const Deadline& deadline) {
   if (timer_.get() >= 0) RKV_RETURN_IF_ERROR(link_.watch(timer_.get()));
   if (windows_) RKV_RETURN_IF_ERROR(open_window(deadline));
   while (key_due_) {
-    RKV_RETURN_IF_ERROR(link_.arm());
-    RKV_RETURN_IF_ERROR(reap());
+    RKV_ASSIGN_OR_RETURN(const bool quiet, link_.arm([this]() -> Result<bool> {
+      RKV_RETURN_IF_ERROR(reap());
+      return key_due_ && !link_.ended();
+    }));
     if (!key_due_) break;
     if (link_.ended()) return std::unexpected(link_.error());
+    if (!quiet) continue;
     RKV_ASSIGN_OR_RETURN(const bool woken, wait_readable(link_.fd(), deadline));
     if (!woken) return fail(Code::kTimeout, "the peer did not send the key of its ring in time");
   }
@@ -174,7 +186,7 @@ Status RingState::open_window(const Deadline& deadline) {
   const RegisteredSpan key = credit_buffer(credits_sent_);
   store_le(key.bytes().data(), std::uint64_t{lease_->remote().rkey});
   Batch batch = link_.queue_pair().batch();
-  batch.send(kCredit, OpFlags::kSignaled, key);
+  batch.send(link_.send_id(kCredit), OpFlags::kSignaled, key);
   RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
   ++credits_sent_;
   return {};

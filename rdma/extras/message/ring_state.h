@@ -21,10 +21,10 @@ inline constexpr std::uint32_t kCreditReceives = 8;
 // The limit for credits whose completions are not reaped; further credits wait.
 inline constexpr std::uint32_t kMostCredits = 8;
 
-// The kind of a request in the send queue, in the upper half of its wr_id.
-inline constexpr std::uint64_t kData = std::uint64_t{1} << 32;
-inline constexpr std::uint64_t kCredit = std::uint64_t{2} << 32;
-inline constexpr std::uint64_t kHead = std::uint64_t{3} << 32;
+// The kind of a request in the send queue: its number.
+inline constexpr std::uint32_t kData = 1;
+inline constexpr std::uint32_t kCredit = 2;
+inline constexpr std::uint32_t kHead = 3;
 
 // The parts of the small region: credits received and sent, and the head that was READ.
 inline constexpr std::size_t kCreditBytes = 8;
@@ -35,7 +35,7 @@ Status validate(const RingOptions& options);
 class RingState {
  public:
   static Result<std::unique_ptr<RingState>> make(TransportKind kind, const Device& device,
-                                                 const RingOptions& options);
+                                                 const RingOptions& options, SharedQueue* shared);
 
   Link& link() { return link_; }
   const Link& link() const { return link_; }
@@ -53,7 +53,9 @@ class RingState {
   Result<std::size_t> poll_receives(std::span<Received> out);
   Bytes view(std::uint32_t index) const;
   Status release(std::uint32_t index);
-  Result<bool> arm(Interest interest);
+  Result<bool> arm(Interest interest) {
+    return link_.arm([&] { return is_quiet(interest); });
+  }
   bool poll_disconnect() { return link_.ended(); }
   SocketAddress local_address() const { return link_.local_address(); }
   SocketAddress peer_address() const { return link_.peer_address(); }
@@ -90,6 +92,9 @@ class RingState {
   Status reap_sends();
   Status reap_receives();
   Status reap();
+  // Polls both queues, and sets the timer of a blocked writer. False if there is an event of
+  // interest.
+  Result<bool> is_quiet(Interest interest);
   Status set_timer(Nanos pause_ns);
   RegisteredSpan credit_buffer(std::uint64_t number) const;
   RegisteredSpan head_answer() const;
@@ -128,14 +133,14 @@ class RingState {
 // The two kinds, as arguments for dial() and answer().
 struct CreditRing : RingState {
   static constexpr TransportKind kKind = TransportKind::kCreditRing;
-  static auto make(const Device& device, const RingOptions& options) {
-    return RingState::make(kKind, device, options);
+  static auto make(const Device& device, const RingOptions& options, SharedQueue* shared) {
+    return RingState::make(kKind, device, options, shared);
   }
 };
 struct ReadRing : RingState {
   static constexpr TransportKind kKind = TransportKind::kReadRing;
-  static auto make(const Device& device, const RingOptions& options) {
-    return RingState::make(kKind, device, options);
+  static auto make(const Device& device, const RingOptions& options, SharedQueue* shared) {
+    return RingState::make(kKind, device, options, shared);
   }
 };
 

@@ -79,7 +79,7 @@ Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
   }
   Batch batch = link_.queue_pair().batch();
   // meet() limited the ring to the peer's length, so the place is inside.
-  batch.op(kData)
+  batch.op(link_.send_id(kData))
       .signaled()
       .immediate(sender_->doorbell_of(*placing, length))
       .write(record, *peer_ring_.subspan(placing->offset, length));
@@ -92,7 +92,8 @@ Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
 Status RingState::ask_for_head() {
   if (kind_ != TransportKind::kReadRing || reading_head_ || steady_clock.now() < ask_at_) return {};
   Batch batch = link_.queue_pair().batch();
-  batch.read(kHead, OpFlags::kSignaled, head_answer(), *peer_head_.subspan(0, kHeadBytes));
+  batch.read(link_.send_id(kHead), OpFlags::kSignaled, head_answer(),
+             *peer_head_.subspan(0, kHeadBytes));
   RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
   reading_head_ = true;
   ++counters_.heads_read;
@@ -147,7 +148,7 @@ Status RingState::tell() {
   const RegisteredSpan credit = credit_buffer(credits_sent_);
   store_le(credit.bytes().data(), word_of(receiver_->freed()));
   Batch batch = link_.queue_pair().batch();
-  batch.send(kCredit, OpFlags::kSignaled, credit);
+  batch.send(link_.send_id(kCredit), OpFlags::kSignaled, credit);
   RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
   receiver_->announced();
   ++credits_sent_;
@@ -266,8 +267,7 @@ Status RingState::set_timer(Nanos pause_ns) {
   return from_minus_one("timerfd_settime", timerfd_settime(timer_.get(), 0, &when, nullptr));
 }
 
-Result<bool> RingState::arm(Interest interest) {
-  RKV_RETURN_IF_ERROR(link_.arm());
+Result<bool> RingState::is_quiet(Interest interest) {
   RKV_RETURN_IF_ERROR(reap());
   RKV_RETURN_IF_ERROR(set_timer(0));
   if (link_.ended()) return false;
@@ -302,25 +302,29 @@ const QueuePair& RingTransport::queue_pair() const {
 Result<CreditRingTransport> CreditRingBuilder::connect(const SocketAddress& peer,
                                                        const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
-  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::CreditRing>(options, peer, deadline));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::CreditRing>(
+                                       options, detail::shared_of(driver), peer, deadline));
   return CreditRingTransport(std::move(state));
 }
 Result<CreditRingTransport> CreditRingBuilder::accept(CmListener& listener,
                                                       const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
-  RKV_ASSIGN_OR_RETURN(auto state, detail::answer<detail::CreditRing>(options, listener, deadline));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::answer<detail::CreditRing>(
+                                       options, detail::shared_of(driver), listener, deadline));
   return CreditRingTransport(std::move(state));
 }
 Result<ReadRingTransport> ReadRingBuilder::connect(const SocketAddress& peer,
                                                    const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
-  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::ReadRing>(options, peer, deadline));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::ReadRing>(
+                                       options, detail::shared_of(driver), peer, deadline));
   return ReadRingTransport(std::move(state));
 }
 Result<ReadRingTransport> ReadRingBuilder::accept(CmListener& listener,
                                                   const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
-  RKV_ASSIGN_OR_RETURN(auto state, detail::answer<detail::ReadRing>(options, listener, deadline));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::answer<detail::ReadRing>(
+                                       options, detail::shared_of(driver), listener, deadline));
   return ReadRingTransport(std::move(state));
 }
 

@@ -51,10 +51,12 @@ class SendReceiveState {
   static constexpr TransportKind kKind = TransportKind::kSendReceive;
 
   static Result<std::unique_ptr<SendReceiveState>> make(const Device& device,
-                                                        const SendReceiveOptions& options) {
+                                                        const SendReceiveOptions& options,
+                                                        SharedQueue* shared) {
     RKV_ASSIGN_OR_RETURN(Link link, Link::create(device, {.send_length = options.send_buffers,
                                                           .receive_length = options.receive_buffers,
-                                                          .inline_bytes = options.inline_bytes}));
+                                                          .inline_bytes = options.inline_bytes,
+                                                          .shared = shared}));
     const std::size_t stride = round_up_to_line(options.message_bytes);
     RKV_ASSIGN_OR_RETURN(
         MemoryRegion memory,
@@ -87,7 +89,9 @@ class SendReceiveState {
   Result<std::size_t> poll_receives(std::span<Received> out);
   Bytes view(std::uint32_t index) const;
   Status release(std::uint32_t index);
-  Result<bool> arm(Interest interest);
+  Result<bool> arm(Interest interest) {
+    return link_.arm([&] { return is_quiet(interest); });
+  }
   bool poll_disconnect() { return link_.ended(); }
   Status disconnect() { return link_.disconnect(); }
   SocketAddress local_address() const { return link_.local_address(); }
@@ -121,12 +125,15 @@ class SendReceiveState {
     return memory_.local((options_.send_buffers + index) * stride_, options_.message_bytes);
   }
   Status post(std::uint32_t index) {
-    const std::array<ReceiveRequest, 1> one = {{{.wr_id = index, .buffer = receive_buffer(index)}}};
+    const std::array<ReceiveRequest, 1> one = {
+        {{.wr_id = link_.receive_id(index), .buffer = receive_buffer(index)}}};
     return link_.post_receives(one);
   }
   Status start(std::uint64_t number, std::size_t length);
   Status reap_sends();
   Status reap_receives();
+  // Polls both queues. False if there is an event of interest.
+  Result<bool> is_quiet(Interest interest);
 
   MemoryRegion memory_;
   Link link_;
@@ -149,11 +156,12 @@ class SendReceiveState {
 
 Status SendReceiveState::start(std::uint64_t number, std::size_t length) {
   const RegisteredSpan message = send_buffer(number).first(length);
+  const std::uint64_t id = link_.send_id(static_cast<std::uint32_t>(number));
   Batch batch = link_.queue_pair().batch();
   if (length <= std::min(options_.inline_bytes, link_.queue_pair().inline_bytes())) {
-    batch.send(number, OpFlags::kSignaled, inlined(message.bytes()));
+    batch.send(id, OpFlags::kSignaled, inlined(message.bytes()));
   } else {
-    batch.send(number, OpFlags::kSignaled, message);
+    batch.send(id, OpFlags::kSignaled, message);
   }
   return std::move(batch).submit();
 }
@@ -261,8 +269,7 @@ Status SendReceiveState::release(std::uint32_t index) {
   return posted;
 }
 
-Result<bool> SendReceiveState::arm(Interest interest) {
-  RKV_RETURN_IF_ERROR(link_.arm());
+Result<bool> SendReceiveState::is_quiet(Interest interest) {
   RKV_RETURN_IF_ERROR(reap_sends());
   RKV_RETURN_IF_ERROR(reap_receives());
   if (link_.ended()) return false;
@@ -287,15 +294,16 @@ const QueuePair& SendReceiveTransport::queue_pair() const {
 Result<SendReceiveTransport> SendReceiveBuilder::connect(const SocketAddress& peer,
                                                          const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
-  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::SendReceiveState>(options, peer, deadline));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::SendReceiveState>(
+                                       options, detail::shared_of(driver), peer, deadline));
   return SendReceiveTransport(std::move(state));
 }
 
 Result<SendReceiveTransport> SendReceiveBuilder::accept(CmListener& listener,
                                                         const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
-  RKV_ASSIGN_OR_RETURN(auto state,
-                       detail::answer<detail::SendReceiveState>(options, listener, deadline));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::answer<detail::SendReceiveState>(
+                                       options, detail::shared_of(driver), listener, deadline));
   return SendReceiveTransport(std::move(state));
 }
 

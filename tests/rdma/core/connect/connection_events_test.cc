@@ -103,7 +103,8 @@ struct LinkOnFake {
 
   LinkOnFake() {
     Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
-    link = need(detail::Link::create(connector.device(), {.send_length = 4, .receive_length = 4}));
+    link.emplace(
+        need(detail::Link::create(connector.device(), {.send_length = 4, .receive_length = 4})));
     need(link->adopt(need(
         std::move(connector).connect(std::move(link->fresh()), link->parameters(), {}, soon()))));
   }

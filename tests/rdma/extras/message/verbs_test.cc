@@ -28,6 +28,7 @@
 #include "rkv/rdma/message/credit_ring.h"
 #include "rkv/rdma/message/read_ring.h"
 #include "rkv/rdma/message/send_receive.h"
+#include "tests/rdma/extras/message/driven.h"
 #include "tests/rdma/extras/message/stream_scenarios.h"
 #include "tests/rdma/extras/message/transport_scenarios.h"
 
@@ -72,6 +73,15 @@ struct OverReadRing {
   static SocketAddress address() { return device_address(); }
 };
 
+// Each on the shared queue of a message driver.
+template <class Over>
+struct Driven {
+  using Builder = DrivenBuilder<typename Over::Builder>;
+  static Builder usual() { return Builder(Over::usual()); }
+  static Builder tiny() { return Builder(Over::tiny()); }
+  static SocketAddress address() { return device_address(); }
+};
+
 INSTANTIATE_TYPED_TEST_SUITE_P(SendReceive, TransportScenarios, OverSendReceive);
 INSTANTIATE_TYPED_TEST_SUITE_P(SendReceive, StreamScenarios, OverSendReceive);
 INSTANTIATE_TYPED_TEST_SUITE_P(CreditRing, TransportScenarios, OverCreditRing);
@@ -79,6 +89,12 @@ INSTANTIATE_TYPED_TEST_SUITE_P(CreditRing, StreamScenarios, OverCreditRing);
 INSTANTIATE_TYPED_TEST_SUITE_P(Window, TransportScenarios, OverWindow);
 INSTANTIATE_TYPED_TEST_SUITE_P(ReadRing, TransportScenarios, OverReadRing);
 INSTANTIATE_TYPED_TEST_SUITE_P(ReadRing, StreamScenarios, OverReadRing);
+INSTANTIATE_TYPED_TEST_SUITE_P(DrivenSendReceive, TransportScenarios, Driven<OverSendReceive>);
+INSTANTIATE_TYPED_TEST_SUITE_P(DrivenSendReceive, StreamScenarios, Driven<OverSendReceive>);
+INSTANTIATE_TYPED_TEST_SUITE_P(DrivenCreditRing, TransportScenarios, Driven<OverCreditRing>);
+INSTANTIATE_TYPED_TEST_SUITE_P(DrivenCreditRing, StreamScenarios, Driven<OverCreditRing>);
+INSTANTIATE_TYPED_TEST_SUITE_P(DrivenReadRing, TransportScenarios, Driven<OverReadRing>);
+INSTANTIATE_TYPED_TEST_SUITE_P(DrivenReadRing, StreamScenarios, Driven<OverReadRing>);
 
 }  // namespace
 }  // namespace rkv::rdma

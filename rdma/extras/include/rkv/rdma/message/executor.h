@@ -159,7 +159,7 @@ inline bool is_stopped(const Error& error) {
          std::string_view(error.call) == kStopCall;
 }
 
-// How long a coroutine waits: until a deadline, a stop request, the earlier of both, or without end.
+// How long a coroutine waits: until a deadline or a stop request, or without end.
 //
 //   co_await stream.read(buffer, deadline);
 //   co_await stream.read(buffer, stop_token);

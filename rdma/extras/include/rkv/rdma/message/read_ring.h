@@ -15,6 +15,9 @@
 // Invariants and thread safety: ring_transport.h.
 #pragma once
 
+#include <optional>
+
+#include "rkv/rdma/message/message_driver.h"
 #include "rkv/rdma/message/ring_transport.h"
 
 namespace rkv::rdma {
@@ -31,6 +34,7 @@ struct RKV_EXPORT ReadRingBuilder {
   using Listener = CmListener;
 
   RingOptions options;
+  std::optional<MessageDriver> driver = {};  // else each transport has queues of its own
 
   Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
   // kInvalidArgument names the option and its range; kUnsupported: one of the two sides does not

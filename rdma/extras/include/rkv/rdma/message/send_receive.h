@@ -24,9 +24,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "rkv/export.h"
 #include "rkv/rdma/connect.h"
+#include "rkv/rdma/message/message_driver.h"
 #include "rkv/rdma/message/transport_of.h"
 
 namespace rkv::rdma {
@@ -65,6 +67,7 @@ struct RKV_EXPORT SendReceiveBuilder {
   using Listener = CmListener;
 
   SendReceiveOptions options;
+  std::optional<MessageDriver> driver = {};  // else each transport has queues of its own
 
   Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
   // kInvalidArgument names the option and its range.
