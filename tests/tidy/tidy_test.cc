@@ -187,7 +187,7 @@ TEST_F(Tidy, ForeignHeadersStayWhereTheyBelong) {
       {"<xxhash.h>", {"common/hash.cc"}},
       {"<asio",
        {"server/replica/", "server/replication/", "tests/server/replication/",
-        "client/examples/asio_loop.cc"}},
+        "client/examples/asio_loop.cc", "rdma/examples/asio_loop.cc"}},
       {"<openssl/",
        {"common/auth/digest.cc", "server/replication/connection/",
         "tests/server/admission/equal_work_test.cc", "tests/server/replication/connection/"}}};

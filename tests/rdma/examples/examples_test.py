@@ -15,6 +15,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 
 # The output of each, line by line, as regular expressions; for devinfo only some lines.
 PRINTED = {
+    "asio_loop": ["read one, then a timer", "read two, then a timer", "echoed 6 bytes"],
     "atomics": [
         "tickets: 0 and 1",
         "tickets: 2 and 3",

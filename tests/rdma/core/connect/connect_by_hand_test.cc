@@ -107,6 +107,37 @@ TEST(ByHandConnections, APeerThatGrantsNoReadsIsNamed) {
   }
 }
 
+// Nothing blocks, so one thread is both sides.
+TEST(ByHandConnections, ConnectorAndListenerInSteps) {
+  CmListener listener = need(CmListener::listen(device_address(0)));
+  Connector connector = need(Connector::start(device_address(listener.port()), {}, kPatienceMs));
+  while (!need(connector.try_resolve()))
+    ASSERT_TRUE(need(wait_readable(connector.fd(), soon())));
+  Half client(connector.device());
+  need(connector.start_connect(std::move(client.prepared), kOpen, as_bytes("hello")));
+  EXPECT_FALSE(need(connector.try_connect()));
+  ConnectRequest request = need(listener.wait(soon()));
+  EXPECT_EQ(text_of(request.private_data(), 5), "hello");
+  EXPECT_FALSE(need(connector.try_connect()));  // the request is taken, and not answered yet
+  Half server(request.device());
+  CmConnection passive =
+      need(std::move(request).accept(std::move(server.prepared), kOpen, as_bytes("welcome")));
+  EXPECT_FALSE(need(passive.try_established()));
+  auto active = need(connector.try_connect());
+  while (!active) {
+    ASSERT_TRUE(need(wait_readable(connector.fd(), soon())));
+    if (auto made = need(connector.try_connect())) active.emplace(std::move(*made));
+  }
+  EXPECT_EQ(text_of(active->peer_data.bytes(), 7), "welcome");
+  while (!need(passive.try_established()))
+    ASSERT_TRUE(need(wait_readable(passive.channel.fd(), soon())));
+  EXPECT_TRUE(passive.established);
+  need(active->disconnect());
+  while (passive.check())
+    ASSERT_TRUE(need(wait_readable(passive.channel.fd(), soon())));
+  EXPECT_TRUE(passive.peer_left);
+}
+
 TEST(ByHandConnections, OneThreadIsBothSides) {
   ByHand both;
   CmEvent request = both.call(as_bytes("hello"), {.initiator = 2, .responder = 4});

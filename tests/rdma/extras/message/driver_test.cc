@@ -1,11 +1,14 @@
 // Many message transports on one completion queue, on real verbs.
 //
 // Mutations tried: each of these changes makes a test of this program fail, or never end.
-// DRIVER-1  entries are free before the completions are polled   (not seen: the device purges them)
 // DRIVER-1  no reservation                                       WhoDoesNotFitIsRefused...
+//           entries are free before the completions are polled   WhatAnEndedTransportLeaves...
 // DRIVER-2  the generation is not compared                       AReusedNumber...
-// DRIVER-3  a completion for another transport is dropped        ManyPeersTalk..., TheScenarios
-// DRIVER-4  nobody is notified                                   WhatAnotherTakesWakes...
+// DRIVER-4  nobody is notified, or only without the descriptor   WhatAnotherTakesWakes...
+//           arm() does not report an unsettled notification      WhatAnotherTakesWakes...
+//           the queue is armed once only                         WhoIsNotPolled..., ASleeper...
+//           events of transports are level-triggered             WhoIsNotPolled...
+//           poll() never looks for the end of connections        APollerThatNeverSleeps...
 #include <future>
 #include <map>
 #include <variant>
@@ -207,6 +210,19 @@ TEST(MessageDrivers, WhoDoesNotFitIsRefusedAndFitsWhenAnotherHasEnded) {
   }
 }
 
+// The queue has just the entries of one transport. Each one ends with messages that nobody polled.
+TEST(MessageDrivers, WhatAnEndedTransportLeavesTakesNoEntries) {
+  const auto builder = driven({.entries = 6, .transports = 1});
+  for (std::uint64_t round = 0; round < 12; ++round) {
+    auto link = meet(builder);
+    EXPECT_EQ(fill(link.client, round, 100, 2), 2U);
+    flush(link.client, link.client);  // the server's device has both
+  }
+  auto link = meet(builder);
+  send(link.client, link.client, pattern(1, 10));
+  expect_and_release(link.server, receive_alone(link.server, 1), 1);
+}
+
 // DRIVER-4: in whatever way the other one takes the completion.
 TEST(MessageDrivers, WhatAnotherTakesWakesWhoSleeps) {
   for (const bool by_arming : {false, true}) {
@@ -251,8 +267,16 @@ TEST(MessageDrivers, WhoIsNotPolledKeepsNobodyAwake) {
       EXPECT_TRUE(receive(a.server).empty());
     }
   }
+  std::array<std::uint32_t, 4> ready;
+  while (need(builder.driver->poll(ready)) != 0) {
+  }
   need(b.client.disconnect());
-  // The end of `b` comes some time; then nothing more does.
+  // The end of `b` is noted, and nobody looks at it.
+  while (need(builder.driver->poll(ready)) == 0) {
+    ASSERT_FALSE(deadline.passed());
+    std::ignore = need(a.server.arm(Interest::kMessages));
+  }
+  EXPECT_EQ(ready[0], b.server.queue_pair().number());
   static const SteadyClock clock;
   int quiet = 0;
   while (quiet < 3) {
