@@ -225,6 +225,25 @@ def fill(text, tests):
     return "\n".join(lines) + "\n"
 
 
+def lines_of_code(text):
+    """Lines that are neither blank nor comment nor include nor using."""
+    lines = [line.strip() for line in text.splitlines()]
+    return sum(1 for line in lines if line and not line.startswith(("//", "#include", "using ")))
+
+
+class FiveTasks(unittest.TestCase):
+    def test_the_guide_counts_its_programs_right(self):
+        rows = re.findall(r"\]\(examples/(\w+\.cc)\) \| (\d+) \| (\d+):", read(SOURCE, "rdma", "README.md"))
+        self.assertEqual(len(rows), 5)
+        for name, told, shortest in rows:
+            with self.subTest(name):
+                self.assertEqual(lines_of_code(read(EXAMPLES, name)), int(told))
+                self.assertLessEqual(int(told), int(shortest))
+
+    def test_what_counts_as_a_line(self):
+        self.assertEqual(lines_of_code("// no\n\n#include <no>\nusing no;\nint yes;  // or not\n}\n"), 2)
+
+
 class Parity(unittest.TestCase):
     def test_the_page_is_true(self):
         text = read(PAGE)

@@ -25,7 +25,7 @@ PRINTED = {
     "batching": [
         r"32 READs, 1 doorbell, 1 completion \(of request 31\): all bytes there",
         "a dropped batch: 0 completions",
-        'the message "at 8192" found "a record"',
+        'the message with 8192 found "a record"',
     ],
     "channel_scope": [
         "read back: written",
@@ -46,6 +46,9 @@ PRINTED = {
     ],
     "event_loop": [f"connection {n}: 4 messages" for n in range(8)],
     "loopback": ["received: hello", "read back: written"],
+    "one_sided": ["read back: written"],
+    "out_of_band": ["received: hello"],
+    "ping_pong": ['server got "ping"', 'client got "pong"'],
     "srq": [
         "9 messages of 3 connections out of one pool",
         "limit reached: fewer than 8 buffers left",
