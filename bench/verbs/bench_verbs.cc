@@ -45,7 +45,7 @@ struct Side {
   void take(CompletionQueue& queue) const {
     WorkCompletion done;
     for (std::uint64_t spins = 0; spins < kMostSpins; ++spins) {
-      const auto found = value_or_give_up("poll", queue.poll({&done, 1}));
+      const auto found = value_or_give_up("poll", Result<std::size_t>(queue.poll({&done, 1})));
       if (found == 0) continue;
       if (!done.ok()) give_up("completion", wc_error("a work request", done.status));
       return;

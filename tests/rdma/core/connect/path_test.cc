@@ -190,7 +190,7 @@ TYPED_TEST(PathsOf, AConnectionAreInThePacketsThatLeave) {
     peer.qp_num = qp_num;
     auto qp = need(end.prepare<TypeParam>().handshake(peer, {.path = path}));
     auto batch = qp.batch();
-    batch.send_inline(1, OpFlags::kSignaled, as_bytes("to nobody"));
+    batch.send(1, OpFlags::kSignaled, inlined(as_bytes("to nobody")));
     need(std::move(batch).submit());
     return packets.next_to(qp_num);
   };
@@ -220,7 +220,7 @@ TEST(PathsOfDatagrams, AreInTheHeaderThatTheReceiverGets) {
                                                                  .hop_limit = 17,
                                                                  .traffic_class = kTrafficClass}}));
   auto batch = sender.batch();
-  batch.to(address, peer.qp_num, peer.qkey).send_inline(2, OpFlags::kSignaled, as_bytes("hello"));
+  batch.op(2).signaled().to(address, peer.qp_num, peer.qkey).send(inlined(as_bytes("hello")));
   need(std::move(batch).submit());
   const WorkCompletion done = need(to.queue.wait_one(soon(), "receive"));
   const auto got = need(ReceivedDatagram::from(to.memory.local(0, 256), done.byte_length));
