@@ -15,7 +15,7 @@ struct MultiChannel::Bookkeeping {
 
 MultiChannel::MultiChannel(std::vector<Channel> peers)
     : peers_(std::move(peers)),
-      descriptors_(peers_.size()),
+      descriptors_(2 * peers_.size()),
       books_(std::make_unique<Bookkeeping>()) {
   find_states();
 }
@@ -33,12 +33,13 @@ void MultiChannel::find_states() {
     states_.push_back(&detail::ChannelAccess::state(peer));
 }
 
-void MultiChannel::post_run(std::size_t first, std::size_t count) {
+void MultiChannel::post_run(std::size_t first, std::size_t count, const Deadline& deadline) {
   books_->run.clear();
   for (std::size_t i = first; i < first + count; ++i)
     books_->run.push_back(work_[i].work);
-  const Status posted =
-      states_[work_[first].peer]->post(books_->run, std::span(books_->nodes).subspan(first, count));
+  detail::ChannelState& peer = *states_[work_[first].peer];
+  Status posted = peer.wait_established(deadline);
+  if (posted) posted = peer.post(books_->run, std::span(books_->nodes).subspan(first, count));
   for (std::size_t i = first; i < first + count; ++i) {
     // Receives of a refused list may be outstanding; they are awaited as well.
     books_->posted[i] = books_->nodes[i].is_set();
@@ -62,7 +63,7 @@ GroupOutcome MultiChannel::run_prepared(const Deadline& deadline) {
     std::size_t count = 1;
     while (i + count < work_.size() && work_[i + count].peer == work_[i].peer)
       ++count;
-    post_run(i, count);
+    post_run(i, count, deadline);
     i += count;
   }
   const auto is_late = [&](std::size_t i) {
@@ -155,6 +156,7 @@ detail::ChannelState& GroupScope::state(std::uint32_t peer) const {
 }
 
 Status GroupScope::post(std::uint32_t peer, std::span<const Work> work) {
+  RKV_RETURN_IF_ERROR(state(peer).wait_established(deadline_));
   return state(peer).post(work, {});
 }
 

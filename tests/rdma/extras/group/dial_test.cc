@@ -7,6 +7,7 @@
 
 #include "code_of.h"
 #include "common/clock.h"
+#include "rkv/rdma/group/multi_channel.h"
 #include "tests/rdma/core/connect/device_address.h"
 
 namespace rkv::rdma {
@@ -212,6 +213,35 @@ TEST(Dialling, AllClientsOfOneDeviceShareAListenersDomain) {
   }
   EXPECT_EQ(served[0].domain().raw(), served[1].domain().raw());
   EXPECT_NE(clients[0].domain().raw(), clients[1].domain().raw());
+}
+
+// A group sleeps on two descriptors of each of its peers.
+TEST(Dialling, AGroupOfDialledChannelsGathersAndNoticesWhoLeaves) {
+  ChannelListener listener = listener_here();
+  std::vector<Channel> members;
+  std::vector<Channel> clients;
+  for (int i = 0; i < 3; ++i) {
+    auto dialled = dialling(listener);
+    members.push_back(need(listener.accept({}, soon())));
+    clients.push_back(need(dialled.get()));
+  }
+  const MemoryRegion theirs = memory_in(need(listener.domain()));
+  const std::array buffers = {theirs.local(0, 8), theirs.local(8, 8), theirs.local(16, 8)};
+  MultiChannel group(std::move(members));
+  auto talking = std::async(std::launch::async, [&] {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const MemoryRegion ours = memory_in(clients[i].domain());
+      put(ours.first(5), "hello");
+      need(clients[i].send(ours.first(5), soon()));
+    }
+    need(clients[2].disconnect());
+  });
+  const GroupOutcome got = group.gather_receive(buffers, soon());
+  talking.get();
+  EXPECT_EQ(got.failed_count(), 1U);
+  EXPECT_EQ(got[2].status.error().code, Code::kDisconnected) << to_string(got[2].status.error());
+  EXPECT_EQ(text_of(theirs.local(0, 5)), "hello");
+  EXPECT_EQ(text_of(theirs.local(8, 5)), "hello");
 }
 
 // A client that never sends the last message of its handshake.

@@ -179,7 +179,7 @@ class RKV_EXPORT MultiChannel {
   struct Bookkeeping;
   void find_states();
   GroupOutcome run_prepared(const Deadline& deadline);
-  void post_run(std::size_t first, std::size_t count);
+  void post_run(std::size_t first, std::size_t count, const Deadline& deadline);
   template <class Make>
   GroupOutcome with_each(const Deadline& deadline, Make make);
 
