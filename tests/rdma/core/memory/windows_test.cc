@@ -125,19 +125,25 @@ TEST(Windows, BoundAgainHaveAnotherKeyAndTheOldOneIsRefused) {
   expect_refused(loop, *old.first(8));
 }
 
-TEST(Windows, AreInvalidatedByThePeersMessage) {
-  Loopback loop(with_windows());
+// The message has one piece or several.
+void expect_invalidated_by_message(std::uint32_t pieces) {
+  LoopbackOptions options = with_windows();
+  options.qp.send_sge = pieces;
+  Loopback loop(options);
   auto window = need(Window::allocate(loop.pd, WindowType::kTwo));
   const RemoteSpan offered = bind(loop.server, window, range_of(loop.server, 0, 64));
-  const ReceiveRequest receive{.wr_id = 9, .buffer = loop.server.memory.local(8192, 64)};
-  need(loop.server.qp->post_receives({&receive, 1}));
+  need(loop.server.qp->post_receive(9, loop.server.memory.local(8192, 64)));
+  store_le<std::uint64_t>(loop.client.at(0), 0x0123'4567);
   const auto invalidate = [&](Batch& batch) {
-    const RegisteredSpan message = loop.client.memory.local(0, 8);
+    const std::vector<RegisteredSpan> message(pieces, loop.client.memory.local(0, 8));
     batch.op(5).signaled().invalidate(offered.rkey).send(message);
   };
   EXPECT_TRUE(run(loop.client, invalidate).ok());
   const WorkCompletion got = loop.server.completion();
   EXPECT_TRUE(got.ok());
+  EXPECT_EQ(got.byte_length, 8 * pieces);
+  for (std::uint32_t i = 0; i < pieces; ++i)
+    EXPECT_EQ(loop.server.word(8192 + 8 * i), 0x0123'4567U);
   EXPECT_TRUE(got.has_invalidated);
   EXPECT_FALSE(got.has_immediate);
   EXPECT_EQ(got.immediate, offered.rkey);
@@ -145,6 +151,10 @@ TEST(Windows, AreInvalidatedByThePeersMessage) {
   EXPECT_TRUE(window.invalidated_by_peer(got.immediate));
   EXPECT_EQ(window.state(), Window::State::kUnbound);
   expect_refused(loop, *offered.first(8));
+}
+TEST(Windows, AreInvalidatedByThePeersMessage) {
+  expect_invalidated_by_message(1);
+  expect_invalidated_by_message(3);
 }
 
 TEST(Windows, OfTypeTwoServeTheirConnectionAlone) {
