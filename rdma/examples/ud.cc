@@ -1,4 +1,4 @@
-// Datagrams: a question to a socket whose endpoint is known, and an answer to whoever asked.
+// Datagrams: a question to a socket whose endpoint is known, and an answer to the sender.
 //
 //   ud
 #include <rkv/rdma/datagram_socket.h>

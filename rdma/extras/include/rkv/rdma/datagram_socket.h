@@ -1,5 +1,5 @@
 // A datagram queue pair with its buffers, used as a socket: send to an endpoint, receive from
-// anybody, and reply to whoever sent.
+// anybody, and reply to the sender.
 //
 //   RKV_ASSIGN_OR_RETURN(DatagramSocket server, DatagramSocket::open(device, {}));
 //   ... the client gets server.endpoint() by any means (endpoint.h) ...
@@ -9,10 +9,10 @@
 // Datagrams may be lost, reordered or duplicated, and a datagram that finds no free buffer is lost.
 // A completed send says that the datagram has left, not that it has arrived.
 //
-// Sockets that talk to each other have the same Q_Key. It is no secret: it keeps strays away.
+// Sockets that talk to each other have the same Q_Key. It is not a secret: it keeps strays away.
 //
 // The first datagram to a peer makes a system call and may ask the network for the peer's hardware
-// address. Later ones use the same address handle; the sockets keeps `peers` of them. Otherwise
+// address. Later ones use the same address handle; the socket keeps `peers` of them. Otherwise
 // nothing allocates. Thread safety: one thread at a time. Source: ibv_create_qp_ex(3),
 // ibv_create_ah(3), InfiniBand specification 8.3 (GRH).
 #pragma once
