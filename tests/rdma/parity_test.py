@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks rdma/PARITY.md: the headers, tests and examples that it names exist, states and the column
-`siw` agree with the lists of tests, every row is complete, and every library has its sections.
+`siw` agree with the lists of tests, every row is complete, and every library has its sections. What
+its rows say waits for hardware is what the table of rdma/README.md says.
 
     tests/rdma/parity_test.py            # checks
     tests/rdma/parity_test.py --fill     # writes the column `siw`
@@ -19,6 +20,8 @@ EXAMPLES = os.path.join(SOURCE, "rdma", "examples")
 HEADERS = [os.path.join(SOURCE, "rdma", *folders, "rkv", "rdma")
            for folders in (["include"], ["extras", "include"])]
 PAGE = os.path.join(SOURCE, "rdma", "PARITY.md")
+GUIDE = os.path.join(SOURCE, "rdma", "README.md")
+TESTS = [HERE, os.path.join(SOURCE, "tests", "common")]
 LIBRARIES = "ABCDE"
 LAST = "Beyond all five"
 WITH_TEST = {"SoftRoCE", "native", "hardware"}
@@ -26,6 +29,8 @@ STATES = WITH_TEST | {"untested", "missing", "not wanted"}
 NOT_THERE = {"missing", "not wanted"}  # rows without a header and an example
 COLUMNS = ["capability", "header", "test", "example", "state", "siw", "shows"]
 NONE = "-"
+UNSEEN = ["feature", "header", "library", "what the tests see"]  # the guide's table
+LIBRARY_OF = {"efa.h": "rkv::rdma_efa", "mlx5.h": "rkv::rdma_mlx5"}
 
 # Where a test runs. `device`: a program on real verbs; `anywhere`: a program that needs no device;
 # `siw`: a program on soft-iWARP, and not left out there.
@@ -41,8 +46,9 @@ def read(*path):
 
 
 def files_of_tests():
-    for folder, _, names in os.walk(HERE):
-        yield from (os.path.join(folder, name) for name in names)
+    for place in TESTS:
+        for folder, _, names in os.walk(place):
+            yield from (os.path.join(folder, name) for name in names)
 
 
 def programs():
@@ -77,8 +83,12 @@ def left_out_on_siw():
 def in_cpp(text, instances):
     """(name, name as googletest filters it) of each test of a C++ file."""
     for kind, suite, name in re.findall(
-            r"^(TYPED_TEST_P|TEST_P|TEST_F|TEST|RC_GTEST_PROP)\(\s*(\w+),\s*(\w+)\b", text, re.M):
+            r"^(TYPED_TEST_P|TYPED_TEST|TEST_P|TEST_F|TEST|RC_GTEST_PROP)\(\s*(\w+),\s*(\w+)\b",
+            text, re.M):
         test = f"{suite}.{name}"
+        if kind == "TYPED_TEST":
+            yield test, f"{suite}/0.{name}"
+            continue
         if not kind.endswith("_P") or kind == "RC_GTEST_PROP":
             yield test, test
             continue
@@ -126,8 +136,8 @@ def tests_there_are():
 # ---- the page
 
 
-def rows(text):
-    """(line number, section, {column: text}) of each row of the page's tables of capabilities."""
+def rows(text, wanted=tuple(COLUMNS)):
+    """(line number, section, {column: text}) of each row of the tables with these columns."""
     columns, section = None, ""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("## "):
@@ -138,7 +148,7 @@ def rows(text):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if columns is None:
             columns = cells
-        elif columns == COLUMNS and not set(cells[0]) <= set("-:"):
+        elif columns == list(wanted) and not set(cells[0]) <= set("-:"):
             yield number, section, dict(zip(columns, cells, strict=False)) | {"cells": len(cells)}
 
 
@@ -216,6 +226,28 @@ def wrong_sections(text):
     return None if kinds == wanted else f"{there}"
 
 
+def library_of(header):
+    return LIBRARY_OF.get(header) or (
+        "rkv::rdma_extras" if os.path.isfile(os.path.join(HEADERS[1], header)) else "rkv::rdma")
+
+
+def wrong_features(text, guide):
+    """What the page's rows of state `hardware` and the guide's table do not have in common."""
+    waiting, found = collections.defaultdict(set), []
+    for number, _, row in rows(text):
+        if row.get("state") == "hardware":
+            waiting[row["shows"].partition(": ")[0]].update(named(row["header"]))
+    told = {row["feature"]: row for _, _, row in rows(guide, UNSEEN)}
+    found += [f"not in the guide: {feature}" for feature in waiting if feature not in told]
+    for feature, row in told.items():
+        headers = set(named(row["header"]))
+        if headers != waiting.get(feature):
+            found.append(f"{feature}: {sorted(headers)} instead of {sorted(waiting.get(feature, ()))}")
+        if set(named(row["library"])) != {library_of(header) for header in headers}:
+            found.append(f"{feature}: is not in {row['library']}")
+    return found
+
+
 def fill(text, tests):
     lines = text.splitlines()
     for number, _, row in rows(text):
@@ -233,7 +265,7 @@ def lines_of_code(text):
 
 class FiveTasks(unittest.TestCase):
     def test_the_guide_counts_its_programs_right(self):
-        rows = re.findall(r"\]\(examples/(\w+\.cc)\) \| (\d+) \| (\d+):", read(SOURCE, "rdma", "README.md"))
+        rows = re.findall(r"\]\(examples/(\w+\.cc)\) \| (\d+) \| (\d+):", read(GUIDE))
         self.assertEqual(len(rows), 5)
         for name, told, shortest in rows:
             with self.subTest(name):
@@ -251,6 +283,23 @@ class Parity(unittest.TestCase):
         self.assertEqual(problems(text, tests_there_are()), [])
         self.assertIsNone(wrong_sections(text))
 
+    def test_what_waits_for_hardware_is_in_one_table(self):
+        self.assertGreater(len(list(rows(read(GUIDE), UNSEEN))), 15)
+        self.assertEqual(wrong_features(read(PAGE), read(GUIDE)), [])
+
+    def test_a_table_that_disagrees_is_noticed(self):
+        page = self.HEAD + "| a | `device.h` | `Devices.Are` | - | hardware | yes | warp: b |\n"
+        head = "| " + " | ".join(UNSEEN) + " |\n|" + "---|" * len(UNSEEN) + "\n"
+        good = "| warp | `device.h` | `rkv::rdma` | b |\n"
+        self.assertEqual(wrong_features(page, head + good), [])
+        for guide, problem in (
+                (head, "not in the guide: warp"),
+                (head + good.replace("warp", "woof"), "woof: ['device.h'] instead of []"),
+                (head + good.replace("device.h", "srq.h"), "warp: ['srq.h'] instead of ['device.h']"),
+                (head + good.replace("::rdma", "::client"), "warp: is not in `rkv::client`"),
+                (head + good + good.replace("warp", "efa"), "efa: ['device.h'] instead of []")):
+            self.assertIn(problem, wrong_features(page, guide))
+
     def test_where_tests_run(self):
         tests = tests_there_are()
         for name, where in (
@@ -262,7 +311,9 @@ class Parity(unittest.TestCase):
                 ("ExtendedQueues.GiveEachCompletionOnceInOrder", Where(True, False, True)),
                 ("Barriers.NobodyLeavesBeforeAllHaveEntered", Where(True, False, False)),
                 ("TransportScenarios.ALongRandomTalk", Where(True, True, False)),
+                ("PathsOf.AHandshakeHaveTheirDefaults", Where(True, False, False)),
                 ("AckTimeout.RoundsUpAtEveryStep", Where(False, True, False)),
+                ("DeadlinesIn.CountFromNowOnTheSteadyClock", Where(False, True, False)),
                 ("SendSlots.AgreeWithADevice", Where(False, True, False)),
                 ("Examples.test_devinfo", Where(True, False, False)),
                 ("Linkage.test_nothing_of_rdma_core_is_linked", Where(False, True, False)),
