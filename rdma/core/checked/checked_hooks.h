@@ -13,13 +13,14 @@
 namespace rkv::rdma::checked {
 
 // `cpu` empty: the CPU cannot address the region. `address`: the address by which requests name its
-// beginning.
-void region_begins(const ibv_mr* region, std::uint64_t address, std::size_t length, Bytes cpu);
+// beginning. Exported, as are the next two, for the regions of rdma/extras/untried.
+RKV_EXPORT void region_begins(const ibv_mr* region, std::uint64_t address, std::size_t length,
+                              Bytes cpu);
 // For a region without fixed bytes: a null region, or memory whose location is unknown here.
-void region_begins_anywhere(const ibv_mr* region);
+RKV_EXPORT void region_begins_anywhere(const ibv_mr* region);
 // Call before the registration ends; aborts if a request names the region. If the device then
 // refuses to end it, call region_begins() again.
-void region_ends(const ibv_mr* region);
+RKV_EXPORT void region_ends(const ibv_mr* region);
 // A piece of a region that its holder returns.
 void piece_ends(Bytes piece);
 void window_ends(const ibv_mw* window);

@@ -9,8 +9,6 @@
 #include <fstream>
 #include <string>
 
-#include "rkv/rdma/device_memory.h"
-#include "rkv/rdma/import.h"
 #include "rkv/rdma/owned_region.h"
 #include "rkv/rdma/read_only_region.h"
 #include "rkv/rdma/region_pool.h"
@@ -118,7 +116,6 @@ TEST(Regions, WhatSoftRoceLacksIsToldByName) {
   const auto pd = some_domain();
   const bool soft = is_soft_roce(pd);
   EXPECT_EQ(lacks(NullRegion::allocate(pd), "ibv_alloc_null_mr"), soft);
-  EXPECT_EQ(lacks(DeviceMemory::allocate(pd.device(), 64), "ibv_alloc_dm"), soft);
   EXPECT_EQ(lacks(ImplicitRegion::create(pd, AccessFlags::kLocalWrite), "ibv_reg_mr"), soft);
   EXPECT_EQ(
       lacks(MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite | AccessFlags::kOnDemand),
@@ -128,12 +125,7 @@ TEST(Regions, WhatSoftRoceLacksIsToldByName) {
   EXPECT_TRUE(
       lacks(MemoryRegion::attach_dmabuf(pd, {.fd = 0, .length = 4096}, AccessFlags::kLocalWrite),
             "ibv_reg_dmabuf_mr"));
-  EXPECT_TRUE(lacks(import_domain(pd.device(), pd.raw()->handle), "ibv_import_pd"));
   const auto region = need(MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite));
-  EXPECT_TRUE(lacks(import_region(pd, region.raw()->handle), "ibv_import_mr"));
-  const int command_fd = dup(pd.device().raw()->cmd_fd);
-  EXPECT_TRUE(lacks(import_device(command_fd), "ibv_import_device"));
-  close(command_fd);
   EXPECT_TRUE(lacks(region.advise(Advice::kPrefetch, region.local()), "ibv_advise_mr"));
 }
 
@@ -145,8 +137,6 @@ TEST(Regions, MistakesAreFoundBeforeTheDeviceIsAsked) {
     EXPECT_EQ(result.error().call, nullptr);
     EXPECT_NE(result.error().text, nullptr);
   };
-  refused(DeviceMemory::allocate(pd.device(), 0));
-  refused(DeviceMemory::allocate(pd.device(), 64, 3));
   refused(ImplicitRegion::create(pd, AccessFlags::kRemoteRead));
   refused(MemoryRegion::attach_dmabuf(pd, {.length = 0}, AccessFlags::kLocalWrite));
   refused(MemoryRegion::attach_dmabuf(pd, {.length = 64, .address = 1}, AccessFlags::kLocalWrite));

@@ -11,8 +11,6 @@
 #include <random>
 #include <string>
 
-#include "rkv/rdma/device_memory.h"
-#include "rkv/rdma/import.h"
 #include "rkv/rdma/lease.h"
 #include "rkv/rdma/owned_region.h"
 #include "rkv/rdma/region_pool.h"
@@ -46,8 +44,8 @@ static_assert(CutsLikeTheOthers<OwnedRegion<std::vector<int>>>);
 template <class T>
 constexpr bool kMoveOnly = std::is_move_constructible_v<T> && !std::is_copy_constructible_v<T> &&
                            !std::is_copy_assignable_v<T>;
-static_assert(kMoveOnly<ThreadDomain> && kMoveOnly<DeviceMemory> && kMoveOnly<Pages>);
-static_assert(kMoveOnly<NullRegion> && kMoveOnly<ImplicitRegion> && kMoveOnly<ImportedRegion>);
+static_assert(kMoveOnly<ThreadDomain> && kMoveOnly<Pages>);
+static_assert(kMoveOnly<NullRegion> && kMoveOnly<ImplicitRegion>);
 static_assert(kMoveOnly<OwnedRegion<Pages>> && kMoveOnly<RegionPool> && kMoveOnly<RegionPiece>);
 static_assert(kMoveOnly<Window> && kMoveOnly<Lease> && kMoveOnly<Lessor>);
 

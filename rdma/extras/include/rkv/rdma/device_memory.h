@@ -8,7 +8,8 @@
 //
 // The CPU can access it only by copies. Addresses in its regions count from zero. Copies are
 // bounded: a copy past the end aborts. On SoftRoCE: kUnsupported naming ibv_alloc_dm. Thread
-// safety: the caller orders overlapping copies. Source: ibv_alloc_dm(3).
+// safety: the caller orders overlapping copies. Never seen working (rdma/README.md). Source:
+// ibv_alloc_dm(3).
 #pragma once
 
 #include <infiniband/verbs.h>
