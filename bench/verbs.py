@@ -92,6 +92,9 @@ def measure_latency(options, figures):
             figures.add(f"{phase} p50 (us)", ours["p50_us"])
             figures.add(f"{tool} (us)", raw)
             figures.add(f"{phase} p50 / {tool}", ours["p50_us"] / raw, LATENCY_RATIO)
+            if "plain_p50_us" in ours:
+                figures.add(f"{phase} p50 / verbs' own functions", ours["p50_us"] / ours["plain_p50_us"],
+                            LATENCY_RATIO)
         progress(f"repetition {repetition + 1} of {options.repetitions}")
 
 
