@@ -6,6 +6,7 @@
 #include "client/api/registered_state.h"
 #include "client/api/shared_engines.h"
 #include "client/async/outcomes.h"
+#include "client/engine/destinations.h"
 #include "client/link/choose.h"
 
 namespace rkv {
@@ -192,6 +193,10 @@ std::vector<Result<ValueSize>> SharedClient::multi_get_buffers(
   std::vector<Result<ValueSize>> results(
       keys.size(), fail(Code::kInvalidArgument, "there must be as many buffers as keys"));
   if (keys.size() != buffers.size()) return results;
+  if (const Status valid = client::check_destinations(keys, buffers); !valid) {
+    std::ranges::fill(results, Result<ValueSize>(std::unexpected(valid.error())));
+    return results;
+  }
   const auto request = [&](std::size_t i) {
     return AsyncRequest{.kind = Kind::kGet, .key = keys[i], .get = options, .into = buffers[i]};
   };

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "client/engine/destinations.h"
 #include "common/check.h"
 
 namespace rkv::client {
@@ -162,7 +163,8 @@ Status AsyncEngine::admit(AsyncOperation& operation) {
   if (closed_) return std::unexpected(kClosed);
   if (operation.cancelled_.load(std::memory_order_relaxed)) return std::unexpected(kCancelled);
   first_deadline_ = std::min(first_deadline_, operation.deadline_);
-  if (operation.request.kind == AsyncRequest::Kind::kGet) {
+  if (const AsyncRequest& request = operation.request; request.kind == AsyncRequest::Kind::kGet) {
+    if (overlap(as_bytes(request.key), request.into)) return std::unexpected(kKeyInDestination);
     waiting_gets_.list().push_back(operation);
     return {};
   }

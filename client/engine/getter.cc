@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "client/engine/destinations.h"
 #include "client/get/fingerprints.h"
 #include "common/random.h"
 
@@ -140,6 +141,8 @@ Result<Value> Getter::get(Bytes key, const GetOptions& options) {
 }
 
 Result<ValueSize> Getter::get_into(Bytes key, const GetOptions& options, const Destination& into) {
+  if (overlap(key, into.bytes)) [[unlikely]]
+    return std::unexpected(kKeyInDestination);  // INTO-1
   if (!into.local_key) {
     if (const LiveRecord* const found = try_sync(key, options.at_least)) {
       return copy_out(view(*found), into.bytes);

@@ -105,6 +105,29 @@ def test_a_value_is_read_into_registered_memory(server, client):
     asyncio.run(asynchronous())
 
 
+def test_a_key_in_the_memory_for_a_value_is_refused(server, client):
+    client.multi_put({"big": b"v" * (1 << 20), "two": b"w" * (1 << 20)})
+    for memory in (client.allocate(4 << 20), bytearray(4 << 20)):
+        room = numpy.frombuffer(memory, dtype=numpy.uint8)
+        room[:3] = list(b"big")
+        with pytest.raises(rkv.InvalidArgument, match="the key lies in the memory"):
+            client.get_into(room[:3], room)
+        with pytest.raises(rkv.InvalidArgument, match="the key lies in the memory"):
+            client.multi_get_into(["two", room[:3]], [room[:1 << 20], room[1 << 20:2 << 20]])
+        with pytest.raises(rkv.InvalidArgument, match="the same memory"):
+            client.multi_get_into(["two", "big"], [room[4:4 + (1 << 20)], room[1 << 20:3 << 20]])
+        assert bytes(room[:3]) == b"big" and not room[3:].any()
+        assert client.get_into(room[:3], room[3:]) == 1 << 20
+
+    async def asynchronous():
+        async with rkv.AsyncClient(server=server.address) as loop_client:
+            own = numpy.frombuffer(loop_client.allocate(2 << 20), dtype=numpy.uint8)
+            own[:3] = list(b"big")
+            with pytest.raises(rkv.InvalidArgument, match="the key lies in the memory"):
+                await loop_client.get_into(own[:3], own)
+    asyncio.run(asynchronous())
+
+
 def test_conditions_counters_and_removal(client):
     version = client.put("key", "1")
     with pytest.raises(rkv.Conflict) as refused:

@@ -140,6 +140,14 @@ TEST_F(C, LongValuesLandInRegisteredMemory) {
   EXPECT_EQ(rkv_get_into(client_, "long", 4, place, 200'000, nullptr, &size, nullptr, &error_),
             RKV_TOO_LARGE);
   EXPECT_EQ(size, value.size());
+  std::memcpy(place, "long", 4);  // the key in the memory for its value
+  EXPECT_EQ(rkv_get_into(client_, place, 4, place, 2 << 20, nullptr, &size, nullptr, &error_),
+            RKV_INVALID_ARGUMENT);
+  EXPECT_STREQ(error_.text, "the key lies in the memory that the value is written to");
+  EXPECT_EQ(rkv_get_into(client_, place, 4, place + 4, 2 << 19, nullptr, &size, nullptr, &error_),
+            RKV_OK)
+      << error_.text;
+  std::memcpy(place, value.data(), 4);
   ASSERT_EQ(rkv_close(client_, &error_), RKV_OK);
   rkv_buffer* late = nullptr;
   EXPECT_EQ(rkv_buffer_new(client_, 4096, &late, &error_), RKV_INVALID_ARGUMENT);

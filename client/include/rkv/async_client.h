@@ -264,7 +264,9 @@ class RKV_EXPORT AsyncClient {
   // that lies in a buffer of allocate_buffer(). Such an operation ends later than its deadline or
   // its withdrawal: when its READs have landed, or nothing has come over the connection for 2 s.
   // After an error the content of `out` is undefined. A handle that is destroyed says nothing of
-  // the end: in_flight() does.
+  // the end: in_flight() does. kInvalidArgument: the key lies in `out`. Nobody notices that `out`
+  // overlaps the key or the memory of another operation in flight. Then its content is undefined,
+  // and the other operation may end with kNotFound.
   Call<ValueSize> get_into(std::string_view key, std::span<std::byte> out,
                            const GetOptions& options = {}) {
     return {core(), {.kind = Kind::kGet, .key = key, .get = options, .into = out}, to_size};

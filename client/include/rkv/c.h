@@ -181,7 +181,9 @@ RKV_C_EXPORT rkv_status rkv_get(rkv_client* client, const void* key, size_t key_
                                 const rkv_get_options* options, rkv_value** value,
                                 rkv_error* error);
 /* Copies the value to `buffer`. `size`, which may be NULL, becomes its length. RKV_TOO_LARGE:
- * nothing is copied, and if it is the value that does not fit, `size` is its length too. */
+ * nothing is copied, and if it is the value that does not fit, `size` is its length too.
+ * RKV_INVALID_ARGUMENT: the key lies in `buffer`. Threads that call this at the same time need
+ * buffers that do not overlap: nobody notices, and their content is undefined. */
 RKV_C_EXPORT rkv_status rkv_get_into(rkv_client* client, const void* key, size_t key_size,
                                      void* buffer, size_t capacity, const rkv_get_options* options,
                                      size_t* size, uint64_t* version, rkv_error* error);

@@ -80,7 +80,7 @@ class RKV_EXPORT Client : public Operations<Client> {
   // As get_into() of a span. A large value is READ straight into the buffer and verified there: no
   // copy, two or three round trips. The buffer's content is undefined until the call has succeeded:
   // a torn value is READ again into the same place. kTooLarge as above, before a byte of the value
-  // is READ.
+  // is READ. kInvalidArgument: the key lies in the buffer, or the buffer is of another transport.
   template <OptionsOrTimeout<GetOptions> Given = GetOptions>
   Result<ValueSize> get_into(std::string_view key, RegisteredBuffer& buffer,
                              const Given& given = {}) {

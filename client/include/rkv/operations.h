@@ -128,7 +128,7 @@ class RKV_EXPORT Operations {
     return get_value(key, client::options_of<GetOptions>(given));
   }
   // As get(), without allocation. kTooLarge: the value does not fit; nothing is copied, and
-  // needed_bytes() is the value's length.
+  // needed_bytes() is the value's length. kInvalidArgument: the key lies in `out`.
   template <OptionsOrTimeout<GetOptions> Given = GetOptions>
   Result<ValueSize> get_into(std::string_view key, std::span<std::byte> out,
                              const Given& given = {}) {
@@ -278,7 +278,8 @@ class RKV_EXPORT Operations {
     return results;
   }
   // As multi_get(), without allocation. Calls visit(index, const Result<ValueView>&) once for each
-  // key, in any order. The visitor must not use the client, nor throw: the program would end.
+  // key, in any order. The visitor must not use the client nor write to the keys, nor throw: the
+  // program would end.
   template <class Visitor, OptionsOrTimeout<GetOptions> Given = GetOptions>
   void multi_get_into(std::span<const std::string_view> keys, Visitor&& visit,
                       const Given& given = {}) {

@@ -10,9 +10,10 @@
 // transport object.
 //
 // No thread may use the bytes while an operation uses them, and operations that are under way
-// together need different ones. Bytes behind the value may change, too. The memory stays registered
-// until READs into it have ended, also if the object is destroyed before. Moving the object does
-// not move its bytes.
+// together need different ones: no output may overlap the output or the key of another one. One
+// call with several outputs refuses that. Bytes behind the value may change, too. The memory stays
+// registered until READs into it have ended, also if the object is destroyed before. Moving the
+// object does not move its bytes.
 //
 // Thread safety: bytes() any thread.
 #pragma once

@@ -79,7 +79,8 @@ class RKV_EXPORT SharedClient : public Operations<SharedClient> {
   // content of the memory is undefined.
   Result<RegisteredBuffer> allocate_buffer(std::size_t bytes);
   // As multi_get_into(), but each value goes to the buffer of its key's place, as by get_into().
-  // kInvalidArgument, of each key: there are not as many buffers as keys.
+  // kInvalidArgument, of each key: there are not as many buffers as keys, two buffers overlap, or a
+  // key lies in a buffer.
   std::vector<Result<ValueSize>> multi_get_buffers(std::span<const std::string_view> keys,
                                                    std::span<const std::span<std::byte>> buffers,
                                                    const GetOptions& options = {});

@@ -52,7 +52,9 @@ class AsyncClient:
         return self._begin(lambda core, done: core.get(key, done, timeout=timeout))
 
     def get_into(self, key, buffer, *, timeout=None):
-        """Copies the value to the buffer. Its length; None: there is no such key."""
+        """Copies the value to the buffer. Its length; None: there is no such key. rkv.InvalidArgument: the
+        key lies in the buffer. Operations in flight together need buffers that overlap neither each other
+        nor a key: nobody notices, and their content is undefined."""
         return self._begin(lambda core, done: core.get_into(key, buffer, done, timeout=timeout))
 
     def allocate(self, size):

@@ -37,7 +37,8 @@ class Client:
         return self._core.get_with_version(key, timeout=timeout)
 
     def get_into(self, key, buffer, *, timeout=None):
-        """Copies the value to the buffer. Its length; None: there is no such key. rkv.TooLarge."""
+        """Copies the value to the buffer. Its length; None: there is no such key. rkv.TooLarge.
+        rkv.InvalidArgument: the key lies in the buffer."""
         return self._core.get_into(key, buffer, timeout=timeout)
 
     def allocate(self, size):
@@ -70,7 +71,7 @@ class Client:
 
     def multi_get_into(self, keys, buffers, *, timeout=None):
         """Copies each value to the buffer of its place. A list of lengths, None where there is no such
-        key."""
+        key. rkv.InvalidArgument: two buffers overlap, or a key lies in a buffer."""
         return self._core.multi_get_into(keys, buffers, timeout=timeout)
 
     def multi_put(self, items, **options):

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <vector>
+
 #include "tests/client/client_fixture.h"
 #include "tests/client/count_allocations.h"
 
@@ -38,6 +41,35 @@ TEST_F(ClientTest, GetIntoCopiesOrRefuses) {
   EXPECT_EQ(size->bytes, 5U);
   EXPECT_EQ(as_text(room), "value");
   EXPECT_EQ(client().get_into("key", std::span(room).first(4)).error().code, Code::kTooLarge);
+}
+
+// INTO-1. A value that landed on its key would make the key absent.
+TEST_F(ClientTest, AKeyInTheMemoryForItsValueIsRefused) {
+  store("key", "value");
+  store("big", std::string(200'000, 'v'));
+  auto memory = client().allocate_buffer(300'000);
+  ASSERT_TRUE(memory);
+  std::vector<std::byte> own(300'000);
+  for (const std::string_view name : {"key", "big"}) {
+    for (const std::span<std::byte> room : {memory->bytes(), std::span(own)}) {
+      const auto place = room.subspan(40, 3);
+      std::memcpy(place.data(), name.data(), 3);
+      const std::string_view key = as_text(place);
+      const auto refused = [](const Result<ValueSize>& got) {
+        return !got && got.error().code == Code::kInvalidArgument;
+      };
+      if (room.data() != own.data()) {
+        EXPECT_TRUE(refused(client().get_into(key, *memory)));
+      }
+      EXPECT_TRUE(refused(client().get_into(key, room)));
+      EXPECT_TRUE(refused(client().get_into(key, room.subspan(42))));
+      EXPECT_TRUE(refused(client().get_into(key, room.first(41))));
+      EXPECT_EQ(key, name);
+      EXPECT_TRUE(client().get_into(key, room.subspan(43)));
+      EXPECT_FALSE(refused(client().get_into(key, room.first(40))));
+    }
+    EXPECT_TRUE(client().get_into(name, *memory));
+  }
 }
 
 TEST_F(ClientTest, ReadsWithoutAllocating) {

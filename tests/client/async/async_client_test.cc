@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <stop_token>
@@ -147,6 +148,31 @@ TEST_F(AsyncClientTest, ALongValueIsReadStraightIntoRegisteredMemory) {
   EXPECT_EQ(copied.wait()->bytes, value.size());
   EXPECT_EQ(as_text(Bytes(own).first(value.size())), value);
   EXPECT_GT(server_.registered_bytes, registered);
+}
+
+// INTO-1. A handle has a copy of its key, which therefore lies elsewhere.
+TEST_F(AsyncClientTest, AKeyInTheMemoryForItsValueIsRefused) {
+  store("key", "value");
+  store("big", std::string(200'000, 'v'));
+  auto memory = async().allocate_buffer(300'000);
+  ASSERT_TRUE(memory);
+  std::vector<std::byte> own(300'000);
+  for (const std::string_view name : {"key", "big"}) {
+    for (const std::span<std::byte> room : {memory->bytes(), std::span(own)}) {
+      std::memcpy(room.data(), name.data(), 3);
+      const std::string_view key = as_text(room.first(3));
+      Code code{};
+      async().get_into(key, room).then([&](const Result<ValueSize>& got) {
+        if (!got) code = got.error().code;
+      });
+      run();
+      EXPECT_EQ(code, Code::kInvalidArgument);
+      EXPECT_EQ(key, name);
+      auto pending = async().get_into(key, room).start();
+      run();
+      EXPECT_TRUE(pending.wait());
+    }
+  }
 }
 
 // READs may land in the memory until they have ended: so the operation ends after them. A cached

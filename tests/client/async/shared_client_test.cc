@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -76,6 +77,48 @@ TEST_F(SharedClientTest, OperationsOnOneKeyReturnWhatAClientReturns) {
   EXPECT_EQ(shared().put_with("key", "new", {.if_absent = true, .if_version = 7}).error().code,
             Code::kInvalidArgument);
   EXPECT_EQ(shared().put("", "no key").error().code, Code::kInvalidArgument);
+}
+
+// INTO-1
+TEST_F(SharedClientTest, MemoryForValuesHoldsNoKeyAndOverlapsNoOther) {
+  store("key", "value");
+  store("big", std::string(200'000, 'v'));
+  auto memory = shared().allocate_buffer(1 << 20);
+  ASSERT_TRUE(memory);
+  std::vector<std::byte> own(1 << 20);
+  for (const std::string_view name : {"key", "big"}) {
+    for (const std::span<std::byte> all : {memory->bytes(), std::span(own)}) {
+      std::memcpy(all.data() + 700'000, name.data(), 3);
+      const std::string_view inside = as_text(all.subspan(700'000, 3));
+      EXPECT_EQ(shared().get_into(inside, all).error().code, Code::kInvalidArgument);
+      const std::array<std::span<std::byte>, 3> apart = {all.subspan(500'000, 200'000),
+                                                         all.first(0), all.first(300'000)};
+      const auto codes = [&](const std::array<std::string_view, 3>& keys,
+                             std::array<std::span<std::byte>, 3> buffers) {
+        std::vector<Code> found;
+        for (const auto& got : shared().multi_get_buffers(keys, buffers))
+          found.push_back(got ? Code{} : got.error().code);
+        return found;
+      };
+      using Codes = std::vector<Code>;
+      const Codes refused(3, Code::kInvalidArgument);
+      const Codes ended = {Code{}, Code::kNotFound, Code{}};
+      EXPECT_EQ(codes({name, "absent", inside}, apart), ended);
+      // The key of one in the memory of another.
+      EXPECT_EQ(codes({inside, "absent", name},
+                      {all.first(200'000), all.first(0), all.subspan(699'999, 200'000)}),
+                refused);
+      EXPECT_EQ(codes({inside, "absent", name},
+                      {all.subspan(702, 200'000), all.first(0), all.subspan(700'002, 200'000)}),
+                refused);
+      EXPECT_EQ(inside, name);
+      // Memory of one in that of another.
+      EXPECT_EQ(codes({name, "absent", name}, {apart[0], all.first(10), all.first(300'000)}),
+                refused);
+      EXPECT_EQ(codes({name, "absent", name}, {apart[0], all.subspan(499'999, 2), apart[2]}),
+                refused);
+    }
+  }
 }
 
 TEST_F(SharedClientTest, ReadsWithoutAllocating) {
