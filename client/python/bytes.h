@@ -19,7 +19,7 @@ class Held {
  public:
   enum class For : unsigned char { kReading, kWriting };
   // Raises TypeError or BufferError: the object has no bytes, or they are not in one piece, or not
-  // writable.
+  // writable, or they are pointers to objects of Python.
   explicit Held(pybind11::handle object, For what = For::kReading) {
     if (PyUnicode_Check(object.ptr())) {
       if (what == For::kWriting) throw pybind11::type_error("a str cannot be written to");
@@ -30,9 +30,7 @@ class Held {
       bytes_ = {text, static_cast<std::size_t>(size)};
       return;
     }
-    const int flags = what == For::kWriting ? PyBUF_CONTIG : PyBUF_CONTIG_RO;
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw pybind11::error_already_set();
-    has_view_ = true;
+    take_view(object, what == For::kWriting ? PyBUF_CONTIG : PyBUF_CONTIG_RO);
     bytes_ = {static_cast<const char*>(view_.buf), static_cast<std::size_t>(view_.len)};
   }
   ~Held() {
@@ -52,6 +50,32 @@ class Held {
   }
 
  private:
+  // Whether a format of PEP 3118 has an object's pointer in it. Names of fields are between colons.
+  static bool has_objects(std::string_view format) {
+    bool in_name = false;
+    for (const char letter : format) {
+      if (letter == ':') in_name = !in_name;
+      if (letter == 'O' && !in_name) return true;
+    }
+    return false;
+  }
+  void take_view(pybind11::handle object, int flags) {
+    bool refuses = false;
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags | PyBUF_FORMAT) == 0) {
+      refuses = view_.format != nullptr && has_objects(view_.format);
+    } else {
+      // numpy has no format for some types, such as times.
+      PyErr_Clear();
+      if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw pybind11::error_already_set();
+      const pybind11::object type = pybind11::getattr(object, "dtype", pybind11::none());
+      refuses = pybind11::getattr(type, "hasobject", pybind11::none()).is(pybind11::bool_(true));
+    }
+    has_view_ = !refuses;
+    if (has_view_) return;
+    PyBuffer_Release(&view_);
+    throw pybind11::type_error("the bytes of these objects are pointers of this process");
+  }
+
   Py_buffer view_{};
   bool has_view_ = false;
   pybind11::object owner_;

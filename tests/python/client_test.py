@@ -6,6 +6,7 @@ RKV_TEST_TRANSPORT: shm (the default), tcp or verbs.
 """
 
 import asyncio
+import ctypes
 import gc
 import os
 import subprocess
@@ -221,6 +222,37 @@ def test_wrong_arguments_say_what_is_wrong(server, client):
     closed.close()
     with pytest.raises(ValueError, match="closed"):
         closed.get("key")
+
+
+# Their bytes are pointers: one that is read back would end the interpreter.
+def test_arrays_of_objects_are_refused(server, client):
+    pairs = numpy.zeros(2, dtype=[("Or", "u1"), ("which", "O")])
+    times = numpy.zeros(2, dtype=[("when", "M8[s]"), ("which", "O")])
+    arrays = [numpy.empty(2, dtype=object), pairs, times, numpy.zeros((1, 2), dtype=[("inner", pairs.dtype)]),
+              memoryview(numpy.empty(2, dtype=object)), (ctypes.py_object * 2)()]
+    client.put("plain", b"v" * 16)
+    for array in arrays:
+        references = sys.getrefcount(array)
+        for call in (lambda: client.put("objects", array), lambda: client.multi_put({"objects": array}),
+                     lambda: client.get(array), lambda: client.get_into("plain", array),
+                     lambda: client.multi_get_into(["plain"], [array])):
+            with pytest.raises(TypeError, match="pointers of this process"):
+                call()
+        assert sys.getrefcount(array) == references
+    assert client.get("objects") is None
+
+    async def asynchronous():
+        async with rkv.AsyncClient(server=server.address) as loop_client:
+            for call in (loop_client.put, loop_client.get_into):
+                with pytest.raises(TypeError, match="pointers of this process"):
+                    await call("plain", arrays[0])
+    asyncio.run(asynchronous())
+    for array in (numpy.zeros(2, dtype=[("O", "u1")]), numpy.array(["2026-01-01"], dtype="M8[s]"),
+                  numpy.zeros(2, dtype=numpy.float16), numpy.zeros(2, dtype=[("O", "c16", 2)])):
+        client.put("value", array)
+        assert client.get("value") == array.tobytes()
+        room = numpy.ones_like(array)
+        assert client.get_into("value", room) == array.nbytes and (room == array).all()
 
 
 def test_a_buffer_is_pinned_while_it_is_used_and_let_go(client):
