@@ -12,6 +12,7 @@
 #include "client/python/arguments.h"
 #include "client/python/bytes.h"
 #include "client/python/errors.h"
+#include "client/python/no_new.h"
 #include "client/python/released.h"
 #include "rkv/async_client.h"
 
@@ -204,10 +205,14 @@ void define_async_client(py::module_& module) {
   using py::arg;
   const auto kw = py::kw_only();
   const py::object none = py::none();
-  py::class_<Stop>(module, "Stop").def("request", &Stop::request);
-  py::class_<AsyncCore>(module, "AsyncCore")
-      .def(py::init<const py::kwargs&>())
-      .def("get", &AsyncCore::get, arg("key"), arg("done"), kw, arg("timeout") = none)
+  py::class_<Stop> stop(module, "Stop");
+  forbid_new(stop);
+  stop.def("request", &Stop::request);
+  py::class_<AsyncCore> client(module, "AsyncCore");
+  forbid_new(client);
+  module.def("connect_async",
+             [](const py::kwargs& given) { return std::make_unique<AsyncCore>(given); });
+  client.def("get", &AsyncCore::get, arg("key"), arg("done"), kw, arg("timeout") = none)
       .def("get_into", &AsyncCore::get_into, arg("key"), arg("buffer"), arg("done"), kw,
            arg("timeout") = none)
       .def("allocate", &AsyncCore::allocate, arg("bytes"))

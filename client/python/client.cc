@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "client/python/arguments.h"
 #include "client/python/bytes.h"
 #include "client/python/errors.h"
+#include "client/python/no_new.h"
 #include "client/python/released.h"
 #include "rkv/shared_client.h"
 
@@ -272,16 +274,19 @@ void define_client(py::module_& module) {
   const auto kw = py::kw_only();
   const py::object none = py::none();
   // Operations hold it by its buffer protocol: it lives as long as READs may land in it.
-  py::class_<RegisteredBuffer>(module, "RegisteredMemory", py::buffer_protocol())
-      .def_buffer([](RegisteredBuffer& memory) {
-        const std::span<std::byte> bytes = memory.bytes();
+  py::class_<RegisteredBuffer> memory(module, "RegisteredMemory", py::buffer_protocol());
+  forbid_new(memory);
+  memory
+      .def_buffer([](RegisteredBuffer& of) {
+        const std::span<std::byte> bytes = of.bytes();
         return py::buffer_info(reinterpret_cast<std::uint8_t*>(bytes.data()),
                                static_cast<py::ssize_t>(bytes.size()));
       })
-      .def("__len__", [](const RegisteredBuffer& memory) { return memory.bytes().size(); });
-  py::class_<PyClient>(module, "Client")
-      .def(py::init<const py::kwargs&>())
-      .def("close", &PyClient::close)
+      .def("__len__", [](const RegisteredBuffer& of) { return of.bytes().size(); });
+  py::class_<PyClient> client(module, "Client");
+  forbid_new(client);
+  module.def("connect", [](const py::kwargs& given) { return std::make_unique<PyClient>(given); });
+  client.def("close", &PyClient::close)
       .def("get", &PyClient::get, arg("key"), arg("default") = none, kw, arg("timeout") = none)
       .def("get_with_version", &PyClient::get_with_version, arg("key"), kw, arg("timeout") = none)
       .def("get_into", &PyClient::get_into, arg("key"), arg("buffer"), kw, arg("timeout") = none)

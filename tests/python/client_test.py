@@ -6,6 +6,7 @@ RKV_TEST_TRANSPORT: shm (the default), tcp or verbs.
 """
 
 import asyncio
+import copy
 import ctypes
 import gc
 import os
@@ -363,6 +364,36 @@ def test_a_client_that_was_not_made_is_harmless():
     gc.collect()
     with pytest.raises(AttributeError):
         rkv.Client.__new__(rkv.Client).get("key")
+
+
+# Of an object of the extension that has nothing inside any use would end the interpreter.
+def test_no_object_of_the_extension_is_empty(server, client):
+    import rkv._rkv as extension
+    made = {type(client.allocate(16)), type(client._core)}
+
+    async def asynchronous():
+        core = extension.connect_async(server=server.address)
+        made.update({type(core), type(core.get("key", lambda *_: None))})
+        core.close()
+    asyncio.run(asynchronous())
+    classes = {each for each in vars(extension).values()
+               if isinstance(each, type) and not issubclass(each, Exception)}
+    assert made == classes and rkv.RegisteredMemory in classes
+    for each in classes:
+        class Derived(each):
+            pass
+
+        class New(each):
+            def __new__(cls):
+                return object.__new__(cls)
+        for make in (each, Derived, New, lambda: each.__new__(each), lambda: object.__new__(each),
+                     lambda: each.__mro__[1].__new__(each), lambda: each.__new__(Derived)):
+            with pytest.raises(TypeError):
+                make()
+    for of in (client.allocate(16), client._core):
+        with pytest.raises(TypeError):
+            copy.copy(of)
+    assert len(client.allocate(16)) == 16
 
 
 def test_an_asynchronous_client_belongs_to_its_thread(server):

@@ -20,7 +20,7 @@ class AsyncClient:
         self._core = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._core = _rkv.AsyncCore(**options)
+        self._core = _rkv.connect_async(**options)
         self._polls = False  # _poll is to be called by the loop
         self._loop.add_reader(self._core.descriptor(), self._poll)
 

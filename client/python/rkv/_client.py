@@ -15,7 +15,7 @@ class Client:
     connection within the time-out. Without one a method has no `_core`: AttributeError."""
 
     def __init__(self, **options):
-        self._core = _rkv.Client(**options)
+        self._core = _rkv.connect(**options)
 
     def __enter__(self):
         return self
