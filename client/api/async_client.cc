@@ -6,6 +6,7 @@
 #include "client/async/async_engine.h"
 #include "client/async/outcomes.h"
 #include "client/link/choose.h"
+#include "common/check.h"
 
 namespace rkv {
 
@@ -17,6 +18,11 @@ AsyncClient& AsyncClient::operator=(AsyncClient&&) noexcept = default;
 AsyncClient::~AsyncClient() = default;
 
 AsyncCore& AsyncClient::core() {
+  return engine();
+}
+
+AsyncEngine& AsyncClient::engine() const {
+  RKV_CHECK(engine_ != nullptr, "this rkv::AsyncClient was moved from");
   return *engine_;
 }
 
@@ -64,36 +70,36 @@ Result<CounterSwap> AsyncClient::to_swap(const AsyncRequest& request,
 }
 
 Result<RegisteredBuffer> AsyncClient::allocate_buffer(std::size_t bytes) {
-  RKV_ASSIGN_OR_RETURN(auto buffer, engine_->memory()->allocate(bytes, rdma::Access::kLocal));
+  RKV_ASSIGN_OR_RETURN(auto buffer, engine().memory()->allocate(bytes, rdma::Access::kLocal));
   return RegisteredBuffer(
-      std::make_unique<RegisteredBuffer::State>(engine_->memory(), std::move(buffer)));
+      std::make_unique<RegisteredBuffer::State>(engine().memory(), std::move(buffer)));
 }
 
 // ------------------------------------------------------------------------------ the event loop
 
 std::size_t AsyncClient::poll() {
-  return engine_->poll();
+  return engine().poll();
 }
 bool AsyncClient::arm() {
-  return engine_->arm();
+  return engine().arm();
 }
 int AsyncClient::descriptor() const {
-  return engine_->descriptor();
+  return engine().descriptor();
 }
 Result<std::size_t> AsyncClient::wait(Timeout timeout) {
-  return engine_->wait(timeout);
+  return engine().wait(timeout);
 }
 std::size_t AsyncClient::in_flight() const {
-  return engine_->in_flight();
+  return engine().in_flight();
 }
 Status AsyncClient::close() {
-  return engine_->close();
+  return engine().close();
 }
 ClientStats AsyncClient::stats() const {
-  return engine_->stats();
+  return engine().stats();
 }
 const std::string& AsyncClient::describe() const {
-  return engine_->engine().description;
+  return engine().engine().description;
 }
 
 }  // namespace rkv

@@ -4,9 +4,15 @@
 
 #include "client/api/registered_state.h"
 #include "client/engine/engine.h"
+#include "common/check.h"
 #include "rkv/client.h"
 
 namespace rkv {
+
+namespace {
+constexpr const char* kForeign = "the buffer belongs to another client's transport";
+constexpr const char* kMovedFrom = "this rkv::RegisteredBuffer was moved from";
+}  // namespace
 
 RegisteredBuffer::RegisteredBuffer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 RegisteredBuffer::RegisteredBuffer(RegisteredBuffer&&) noexcept = default;
@@ -14,14 +20,12 @@ RegisteredBuffer& RegisteredBuffer::operator=(RegisteredBuffer&&) noexcept = def
 RegisteredBuffer::~RegisteredBuffer() = default;
 
 std::span<std::byte> RegisteredBuffer::bytes() const {
+  RKV_CHECK(state_ != nullptr, kMovedFrom);
   return state_->buffer->bytes();
 }
 
-namespace {
-constexpr const char* kForeign = "the buffer belongs to another client's transport";
-}  // namespace
-
 Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
+  user_.check_owner();
   const auto memory = std::make_shared<client::UserMemory>(engine_->session.transport);
   RKV_ASSIGN_OR_RETURN(auto buffer, memory->allocate(bytes, rdma::Access::kRemoteRead));
   return RegisteredBuffer(std::make_unique<RegisteredBuffer::State>(memory, std::move(buffer)));
@@ -29,6 +33,8 @@ Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
 
 Result<ValueSize> Client::get_registered(std::string_view key, RegisteredBuffer& buffer,
                                          const GetOptions& options) {
+  const client::OneUser::Use use(user_);
+  RKV_CHECK(buffer.state_ != nullptr, kMovedFrom);
   if (buffer.state_->buffer->transport() != engine_->session.transport.get())
     return fail(Code::kInvalidArgument, kForeign);
   return engine_->getter.get_into(
@@ -37,11 +43,14 @@ Result<ValueSize> Client::get_registered(std::string_view key, RegisteredBuffer&
 }
 
 std::size_t Client::needed_bytes() const {
+  user_.check_owner();
   return engine_->getter.needed_bytes();
 }
 
 Result<std::uint64_t> Client::put_from(std::string_view key, const RegisteredBuffer& buffer,
                                        std::size_t length, const PutOptions& options) {
+  const client::OneUser::Use use(user_);
+  RKV_CHECK(buffer.state_ != nullptr, kMovedFrom);
   if (buffer.state_->buffer->transport() != engine_->session.transport.get())
     return fail(Code::kInvalidArgument, kForeign);
   if (length > buffer.bytes().size()) {

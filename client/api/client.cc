@@ -17,6 +17,10 @@ Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
 Client::~Client() = default;
 
+const client::OneUser::Sentences Client::kSentences = {
+    .two_threads = "rkv::Client is used by two threads at once: use rkv::SharedClient",
+    .moved_from = "this rkv::Client was moved from"};
+
 Result<Client> Client::connect(const ClientOptions& options,
                                std::shared_ptr<rdma::Transport> transport, const Clock* clock,
                                std::string* refusal) {
@@ -33,6 +37,7 @@ std::size_t Client::registered_bytes(const ClientOptions& options) {
 
 void Client::visit_all(std::span<const std::string_view> keys, client::GetVisitor visit,
                        void* target, const GetOptions& options) {
+  const client::OneUser::Use use(user_);
   const Deadline deadline = engine_->connector.deadline(options.timeout);
   client::KeysFeed feed(keys, options.at_least, visit, target);
   client::GetPipeline(*engine_, feed, deadline).run();
@@ -40,6 +45,7 @@ void Client::visit_all(std::span<const std::string_view> keys, client::GetVisito
 
 void Client::put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                      const WriteOptions& options) {
+  const client::OneUser::Use use(user_);
   const Deadline deadline = engine_->connector.deadline(options.timeout);
   client::ItemsFeed feed(items, options.durability, deadline, visit, target);
   client::WritePipeline(*engine_, feed, deadline).run();
@@ -47,6 +53,7 @@ void Client::put_all(std::span<const KeyValue> items, client::PutVisitor visit, 
 
 void Client::add_all(std::span<const CounterAddition> additions, Timeout timeout,
                      std::span<Result<Counter>> results) {
+  const client::OneUser::Use use(user_);
   engine_->counters.multi_add(additions, engine_->connector.deadline(timeout), results);
 }
 
@@ -61,6 +68,7 @@ Request bare(Opcode opcode) {
 }  // namespace
 
 Status Client::ping(Timeout timeout) {
+  const client::OneUser::Use use(user_);
   const auto reply =
       engine_->requester.ask(bare(Opcode::kPing), engine_->connector.deadline(timeout));
   if (!reply) return std::unexpected(reply.error());
@@ -68,10 +76,12 @@ Status Client::ping(Timeout timeout) {
 }
 
 Status Client::ping_one_sided(Timeout timeout) {
+  const client::OneUser::Use use(user_);
   return engine_->connector.read_marks(engine_->connector.deadline(timeout));
 }
 
 Result<std::uint64_t> Client::flush(Timeout timeout) {
+  const client::OneUser::Use use(user_);
   const auto reply =
       engine_->requester.ask(bare(Opcode::kFlush), engine_->connector.deadline(timeout));
   if (!reply) return std::unexpected(reply.error());
@@ -79,6 +89,7 @@ Result<std::uint64_t> Client::flush(Timeout timeout) {
 }
 
 Result<std::uint64_t> Client::backup(std::string_view name, Timeout timeout) {
+  const client::OneUser::Use use(user_);
   if (!is_backup_name(name)) {
     return fail(Code::kInvalidArgument,
                 "a backup's name has 1 to 128 letters, digits, '.', '_' and '-', and begins with a "
@@ -92,6 +103,7 @@ Result<std::uint64_t> Client::backup(std::string_view name, Timeout timeout) {
 }
 
 Result<std::string> Client::server_stats(Timeout timeout) {
+  const client::OneUser::Use use(user_);
   const auto reply =
       engine_->requester.ask(bare(Opcode::kStats), engine_->connector.deadline(timeout));
   if (!reply) return std::unexpected(reply.error());
@@ -99,6 +111,7 @@ Result<std::string> Client::server_stats(Timeout timeout) {
 }
 
 Result<std::uint64_t> Client::revoke_user(std::string_view name, Timeout timeout) {
+  const client::OneUser::Use use(user_);
   if (!is_user_name(name)) {
     return fail(Code::kInvalidArgument,
                 "a user's name has 1 to 64 letters, digits, '.', '_' and '-', and begins with a "
@@ -133,10 +146,12 @@ Status change_group(client::Engine& engine, Opcode opcode, std::string_view repl
 }  // namespace
 
 Status Client::move_primary(std::string_view replica, Timeout timeout) {
+  const client::OneUser::Use use(user_);
   return change_group(*engine_, Opcode::kMovePrimary, replica, timeout);
 }
 
 Status Client::remove_replica(std::string_view replica, Timeout timeout) {
+  const client::OneUser::Use use(user_);
   return change_group(*engine_, Opcode::kRemoveReplica, replica, timeout);
 }
 
@@ -165,16 +180,20 @@ ClientStats& ClientStats::operator+=(const ClientStats& other) {
 }
 
 Result<ScanPage> Client::scan(const ScanOptions& options) {
+  const client::OneUser::Use use(user_);
   return client::PageReader(*engine_).read(options);
 }
 
 ClientStats Client::stats() const {
+  user_.check_owner();
   return engine_->stats();
 }
 const std::string& Client::last_refusal() const {
+  user_.check_owner();
   return engine_->session.refusal;
 }
 const std::string& Client::describe() const {
+  user_.check_owner();
   return engine_->description;
 }
 void Client::set_description(std::string text) {

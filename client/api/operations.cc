@@ -27,7 +27,7 @@ template <class Store>
 Result<ValueSize> Operations<Store>::get_bytes(std::string_view key, std::span<std::byte> out,
                                                const GetOptions& options) {
   return store().on(key, options.timeout, [&](client::Engine& engine) {
-    return engine.getter.get_into(as_bytes(key), options, {.bytes = out});
+    return engine.getter.get_into(as_bytes(key), options, out);
   });
 }
 

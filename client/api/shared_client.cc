@@ -8,6 +8,7 @@
 #include "client/async/outcomes.h"
 #include "client/engine/destinations.h"
 #include "client/link/choose.h"
+#include "common/check.h"
 
 namespace rkv {
 
@@ -46,11 +47,16 @@ Result<SharedClient> SharedClient::connect(const ClientOptions& options, std::si
   return SharedClient(std::move(engines));
 }
 
+client::SharedEngines& SharedClient::engines() const {
+  RKV_CHECK(engines_ != nullptr, "this rkv::SharedClient was moved from");
+  return *engines_;
+}
+
 // ------------------------------------------------------------------------------------ one key
 
 template <>
 Result<Value> Operations<SharedClient>::get_value(std::string_view key, const GetOptions& options) {
-  return store().engines_->call<Value>({.kind = Kind::kGet, .key = key, .get = options},
+  return store().engines().call<Value>({.kind = Kind::kGet, .key = key, .get = options},
                                        client::value_of);
 }
 
@@ -59,7 +65,7 @@ Result<ValueSize> Operations<SharedClient>::get_bytes(std::string_view key,
                                                       std::span<std::byte> out,
                                                       const GetOptions& options) {
   std::size_t needed = 0;
-  auto got = store().engines_->call<ValueSize>(
+  auto got = store().engines().call<ValueSize>(
       {.kind = Kind::kGet, .key = key, .get = options, .into = out},
       [&needed](const AsyncRequest& request, const Result<Outcome>& result) {
         if (result) needed = result->value.value.size();
@@ -73,7 +79,7 @@ template <>
 Result<std::uint64_t> Operations<SharedClient>::put_with(std::string_view key,
                                                          std::string_view value,
                                                          const PutOptions& options) {
-  return store().engines_->call<std::uint64_t>(
+  return store().engines().call<std::uint64_t>(
       {.kind = Kind::kPut, .key = key, .value = value, .put = options}, client::version_of);
 }
 
@@ -83,14 +89,14 @@ Result<std::uint64_t> Operations<SharedClient>::remove_version(std::string_view 
                                                                const WriteOptions& options) {
   PutOptions put = as_put(options);
   put.if_version = version;
-  return store().engines_->call<std::uint64_t>({.kind = Kind::kRemove, .key = key, .put = put},
+  return store().engines().call<std::uint64_t>({.kind = Kind::kRemove, .key = key, .put = put},
                                                client::version_of);
 }
 
 template <>
 Result<Counter> Operations<SharedClient>::add(std::string_view key, std::int64_t by,
                                               const WriteOptions& options) {
-  return store().engines_->call<Counter>(
+  return store().engines().call<Counter>(
       {.kind = Kind::kAdd, .key = key, .operand = by, .put = as_put(options)},
       client::counter_after);
 }
@@ -99,7 +105,7 @@ template <>
 Result<CounterSwap> Operations<SharedClient>::swap(std::string_view key, std::int64_t expected,
                                                    std::int64_t desired,
                                                    const WriteOptions& options) {
-  return store().engines_->call<CounterSwap>({.kind = Kind::kSwap,
+  return store().engines().call<CounterSwap>({.kind = Kind::kSwap,
                                               .key = key,
                                               .operand = expected,
                                               .desired = desired,
@@ -109,7 +115,7 @@ Result<CounterSwap> Operations<SharedClient>::swap(std::string_view key, std::in
 
 template <>
 Result<Counter> Operations<SharedClient>::get_counter(std::string_view key, Timeout timeout) {
-  return store().engines_->call<Counter>(
+  return store().engines().call<Counter>(
       {.kind = Kind::kGet, .key = key, .get = {.timeout = timeout}}, client::counter_read);
 }
 
@@ -118,7 +124,7 @@ Result<Counter> Operations<SharedClient>::get_counter(std::string_view key, Time
 template <>
 Result<OneSidedCounter> Operations<SharedClient>::open(std::string_view key,
                                                        const OpenOptions& options) {
-  return store().engines_->exclusively(options.timeout, [&](Client& client, Timeout time) {
+  return store().engines().exclusively(options.timeout, [&](Client& client, Timeout time) {
     return client.open_counter(key, OpenOptions{.create = options.create, .timeout = time});
   });
 }
@@ -126,7 +132,7 @@ Result<OneSidedCounter> Operations<SharedClient>::open(std::string_view key,
 template <>
 Result<Counter> Operations<SharedClient>::add(OneSidedCounter& counter, std::int64_t by,
                                               const WriteOptions& options) {
-  return store().engines_->exclusively(options.timeout, [&](Client& client, Timeout time) {
+  return store().engines().exclusively(options.timeout, [&](Client& client, Timeout time) {
     return client.incr(counter, by, WriteOptions{options.durability, time});
   });
 }
@@ -135,14 +141,14 @@ template <>
 Result<CounterSwap> Operations<SharedClient>::swap(OneSidedCounter& counter, std::int64_t expected,
                                                    std::int64_t desired,
                                                    const WriteOptions& options) {
-  return store().engines_->exclusively(options.timeout, [&](Client& client, Timeout time) {
+  return store().engines().exclusively(options.timeout, [&](Client& client, Timeout time) {
     return client.counter_cas(counter, expected, desired, WriteOptions{options.durability, time});
   });
 }
 
 template <>
 Result<Counter> Operations<SharedClient>::get_counter(OneSidedCounter& counter, Timeout timeout) {
-  return store().engines_->exclusively(
+  return store().engines().exclusively(
       timeout, [&](Client& client, Timeout time) { return client.get_counter(counter, time); });
 }
 
@@ -150,7 +156,7 @@ Result<Counter> Operations<SharedClient>::get_counter(OneSidedCounter& counter, 
 
 void SharedClient::visit_all(std::span<const std::string_view> keys, client::GetVisitor visit,
                              void* target, const GetOptions& options) {
-  engines_->call_many(
+  engines().call_many(
       keys.size(), options.timeout,
       [&](std::size_t i) {
         return AsyncRequest{.kind = Kind::kGet, .key = keys[i], .get = options};
@@ -162,7 +168,7 @@ void SharedClient::visit_all(std::span<const std::string_view> keys, client::Get
 
 void SharedClient::put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                            const WriteOptions& options) {
-  engines_->call_many(
+  engines().call_many(
       items.size(), options.timeout,
       [&](std::size_t i) {
         PutOptions put = as_put(options);
@@ -179,7 +185,7 @@ void SharedClient::put_all(std::span<const KeyValue> items, client::PutVisitor v
 
 void SharedClient::add_all(std::span<const CounterAddition> additions, Timeout timeout,
                            std::span<Result<Counter>> results) {
-  const Status added = engines_->exclusively(timeout, [&](Client& client, Timeout time) {
+  const Status added = engines().exclusively(timeout, [&](Client& client, Timeout time) {
     const auto all = client.multi_incr(additions, time);
     std::ranges::copy(all, results.begin());
     return Status{};
@@ -200,7 +206,7 @@ std::vector<Result<ValueSize>> SharedClient::multi_get_buffers(
   const auto request = [&](std::size_t i) {
     return AsyncRequest{.kind = Kind::kGet, .key = keys[i], .get = options, .into = buffers[i]};
   };
-  engines_->call_many(keys.size(), options.timeout, request,
+  engines().call_many(keys.size(), options.timeout, request,
                       [&](std::size_t i, const Result<Outcome>& result) {
                         results[i] = client::size_of(request(i), result);
                       });
@@ -208,9 +214,9 @@ std::vector<Result<ValueSize>> SharedClient::multi_get_buffers(
 }
 
 Result<RegisteredBuffer> SharedClient::allocate_buffer(std::size_t bytes) {
-  RKV_ASSIGN_OR_RETURN(auto buffer, engines_->memory()->allocate(bytes, rdma::Access::kLocal));
+  RKV_ASSIGN_OR_RETURN(auto buffer, engines().memory()->allocate(bytes, rdma::Access::kLocal));
   return RegisteredBuffer(
-      std::make_unique<RegisteredBuffer::State>(engines_->memory(), std::move(buffer)));
+      std::make_unique<RegisteredBuffer::State>(engines().memory(), std::move(buffer)));
 }
 
 // -------------------------------------------------------------------------------- the server
@@ -220,7 +226,7 @@ std::size_t SharedClient::needed_bytes() {
 }
 
 Result<ScanPage> SharedClient::scan(const ScanOptions& options) {
-  return engines_->exclusively(options.timeout, [&](Client& client, Timeout time) {
+  return engines().exclusively(options.timeout, [&](Client& client, Timeout time) {
     ScanOptions page = options;
     page.timeout = time;
     return client.scan(page);
@@ -228,29 +234,29 @@ Result<ScanPage> SharedClient::scan(const ScanOptions& options) {
 }
 
 Status SharedClient::ping(Timeout timeout) {
-  return engines_->exclusively(timeout,
+  return engines().exclusively(timeout,
                                [](Client& client, Timeout time) { return client.ping(time); });
 }
 
 Result<std::uint64_t> SharedClient::flush(Timeout timeout) {
-  return engines_->flush(timeout);
+  return engines().flush(timeout);
 }
 
 Result<std::uint64_t> SharedClient::backup(std::string_view name, Timeout timeout) {
-  return engines_->backup(name, timeout);
+  return engines().backup(name, timeout);
 }
 
 Result<std::string> SharedClient::server_stats(Timeout timeout) {
-  return engines_->exclusively(
+  return engines().exclusively(
       timeout, [](Client& client, Timeout time) { return client.server_stats(time); });
 }
 
 ClientStats SharedClient::stats() const {
-  return engines_->stats();
+  return engines().stats();
 }
 
 const std::string& SharedClient::describe() const {
-  return engines_->describe();
+  return engines().describe();
 }
 
 }  // namespace rkv

@@ -85,9 +85,14 @@ Cluster& Cluster::operator=(Cluster&& other) noexcept {
   last_ = other.last_;
   client_error_ = other.client_error_;
   description_ = std::move(other.description_);
+  user_ = std::move(other.user_);
   return *this;
 }
 Cluster::~Cluster() = default;
+
+const client::OneUser::Sentences Cluster::kSentences = {
+    .two_threads = "rkv::Cluster is used by two threads at once: open one for each thread",
+    .moved_from = "this rkv::Cluster was moved from"};
 
 Result<Cluster> Cluster::connect(const ShardMap& map, const ClientOptions& options,
                                  std::string* problem) {
@@ -198,6 +203,7 @@ Status Cluster::connect_all(const ShardMap& map, Clients& clients, std::string* 
 }
 
 Status Cluster::use(const ShardMap& map, std::string* problem) {
+  const client::OneUser::Use in_use(user_);
   const auto& servers = map.servers();
   Clients clients(servers.size());
   std::vector<std::size_t> from(servers.size(), clients_.size());
@@ -271,6 +277,7 @@ Cluster::Hold::~Hold() {
 }
 
 Result<Client*> Cluster::client_at(std::size_t index) {
+  user_.check_owner();
   Client* const client =
       clients_[index] != nullptr ? clients_[index].get() : open_client(index, deadline_of({}));
   if (client == nullptr) return std::unexpected(client_error_);
@@ -287,6 +294,7 @@ std::vector<std::size_t> Cluster::all_servers() const {
 
 std::vector<Status> Cluster::ask(std::vector<std::size_t> servers, Timeout timeout, bool to_the_end,
                                  const Ask& ask) {
+  const client::OneUser::Use in_use(user_);
   const Deadline deadline = deadline_of(timeout);
   std::ranges::stable_partition(servers, [&](std::size_t i) {
     return clients_[i] != nullptr && clients_[i]->engine_->session.usable();
@@ -348,6 +356,7 @@ std::vector<Result<std::uint64_t>> Cluster::revoke_user(std::string_view name, T
 
 void Cluster::add_all(std::span<const CounterAddition> additions, Timeout timeout,
                       std::span<Result<Counter>> results) {
+  user_.check_owner();
   std::vector<std::vector<std::size_t>> where(clients_.size());
   for (std::size_t i = 0; i < additions.size(); ++i)
     where[map_.shard_of(additions[i].counter->key())].push_back(i);
@@ -381,6 +390,7 @@ ClientStats Cluster::stats() const {
 }
 
 const std::string& Cluster::refusal_of(std::size_t index) const {
+  user_.check_owner();
   static const std::string none;
   return clients_[index] != nullptr ? clients_[index]->last_refusal() : none;
 }

@@ -50,6 +50,7 @@ void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
 
 void Cluster::visit_all(std::span<const std::string_view> keys, client::GetVisitor visit,
                         void* target, const GetOptions& options) {
+  const client::OneUser::Use use(user_);
   if (clients_.size() == 1 && clients_.front() != nullptr) {
     return clients_.front()->visit_all(keys, visit, target, options);
   }
@@ -81,6 +82,7 @@ void Cluster::visit_all(std::span<const std::string_view> keys, client::GetVisit
 
 void Cluster::put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                       const WriteOptions& options) {
+  const client::OneUser::Use use(user_);
   if (clients_.size() == 1 && clients_.front() != nullptr) {
     return clients_.front()->put_all(items, visit, target, options);
   }

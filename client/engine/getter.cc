@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstring>
 
-#include "client/engine/destinations.h"
 #include "client/get/fingerprints.h"
 #include "common/random.h"
 
@@ -143,11 +142,6 @@ Result<Value> Getter::get(Bytes key, const GetOptions& options) {
 Result<ValueSize> Getter::get_into(Bytes key, const GetOptions& options, const Destination& into) {
   if (overlap(key, into.bytes)) [[unlikely]]
     return std::unexpected(kKeyInDestination);  // INTO-1
-  if (!into.local_key) {
-    if (const LiveRecord* const found = try_sync(key, options.at_least)) {
-      return copy_out(view(*found), into.bytes);
-    }
-  }
   return with_found<ValueSize>(key, options.at_least, connector_.deadline(options.timeout), &into,
                                [&](const ValueView& found) { return copy_out(found, into.bytes); });
 }
@@ -163,15 +157,6 @@ Result<Counter> counter_of(const ValueView& found) {
   return Counter{.number = load_le<std::int64_t>(as_bytes(found.value).data()),
                  .version = found.version,
                  .durability = found.durability};
-}
-
-Result<ValueSize> Getter::copy_out(const ValueView& found, MutableBytes out) {
-  const Bytes value = as_bytes(found.value);
-  if (value.size() > out.size()) return too_long(value.size());
-  if (!value.empty() && value.data() != out.data()) {
-    std::memcpy(out.data(), value.data(), value.size());
-  }
-  return ValueSize{.bytes = value.size(), .version = found.version, .durability = found.durability};
 }
 
 std::unexpected<Error> Getter::too_long(std::size_t needed) {
@@ -283,14 +268,6 @@ std::size_t Getter::read_places(std::span<const GetItem> items, std::span<const 
     }
   }
   return left_count;
-}
-
-ValueView Getter::view(const LiveRecord& found) const {
-  return {.value = as_text({found.value, found.value_bytes}),
-          .version = found.version.bits,
-          .expires_at_ms = found.expiry_ms,
-          .is_counter = found.counter,
-          .durability = session_.durability_of(found.version)};
 }
 
 }  // namespace rkv::client

@@ -53,6 +53,7 @@
 #include <utility>
 
 #include "rkv/async_operation.h"
+#include "rkv/check.h"
 #include "rkv/client_stats.h"
 #include "rkv/export.h"
 #include "rkv/operations.h"
@@ -118,7 +119,10 @@ class [[nodiscard]] Pending {
     state->leave();
   }
   // Whether the operation has ended: then wait() returns at once. Does not poll.
-  bool ready() const { return state_->waiter.ended(); }
+  bool ready() const {
+    RKV_CHECK(state_ != nullptr, "this rkv::Pending was moved from");
+    return state_->waiter.ended();
+  }
   // Polls until the operation has ended. kInvalidArgument: a callback of the client waits.
   // REQUIRES: called once.
   Result<T> wait() {
@@ -343,6 +347,7 @@ class RKV_EXPORT AsyncClient {
  private:
   using Kind = AsyncRequest::Kind;
   AsyncCore& core();
+  client::AsyncEngine& engine() const;
   explicit AsyncClient(std::unique_ptr<client::AsyncEngine> engine);
   static PutOptions as_put(const WriteOptions& options) {
     return {.timeout = options.timeout, .durability = options.durability};

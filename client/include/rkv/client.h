@@ -9,8 +9,10 @@
 //   if (auto put = client->put("name", "value"); !put) ...
 //   if (auto got = client->get("name")) use(got->value);
 //
-// Threads: one thread at a time uses a Client. For more threads, open more clients; they share
-// nothing. A client may be moved, between threads too.
+// Threads: one thread at a time uses a Client. For more threads, open more clients, which share
+// nothing, or a SharedClient. Two threads that are found in one client, or a thread that uses a
+// client that was moved from, end the process with a sentence. A client may be moved, between
+// threads too.
 // Fork: a child must not use, destroy or exit() through a client of its parent; exec or _exit only.
 // Memory: connect() allocates everything, apart from results returned by value and registered
 // memory for large values (ClientOptions::large_bytes). The latter is allocated when it is first
@@ -30,6 +32,7 @@
 #include "rkv/client_stats.h"
 #include "rkv/export.h"
 #include "rkv/limits.h"
+#include "rkv/one_user.h"
 #include "rkv/operations.h"
 #include "rkv/options.h"
 #include "rkv/registered_buffer.h"
@@ -164,6 +167,7 @@ class RKV_EXPORT Client : public Operations<Client> {
   explicit Client(std::unique_ptr<client::Engine> engine);
   template <class Call>
   auto on(std::string_view /*key*/, Timeout /*timeout*/, Call call) {
+    const client::OneUser::Use use(user_);
     return call(*engine_);
   }
   Result<ValueSize> get_registered(std::string_view key, RegisteredBuffer& buffer,
@@ -176,7 +180,10 @@ class RKV_EXPORT Client : public Operations<Client> {
   void add_all(std::span<const CounterAddition> additions, Timeout timeout,
                std::span<Result<Counter>> results);
 
+  static const client::OneUser::Sentences kSentences;
+
   std::unique_ptr<client::Engine> engine_;
+  mutable client::OneUser user_{kSentences};
 };
 
 }  // namespace rkv

@@ -45,6 +45,7 @@
 #include "rkv/client.h"
 #include "rkv/clock.h"
 #include "rkv/export.h"
+#include "rkv/one_user.h"
 #include "rkv/shard_map.h"
 
 namespace rkv {
@@ -92,7 +93,10 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   Status use(const ShardMap& map, std::string* problem = nullptr);
 
   // The length that the last get_into() needed, as Client::needed_bytes().
-  std::size_t needed_bytes() const { return clients_[last_] ? clients_[last_]->needed_bytes() : 0; }
+  std::size_t needed_bytes() const {
+    user_.check_owner();
+    return clients_[last_] ? clients_[last_]->needed_bytes() : 0;
+  }
 
   // ---- keys in order
 
@@ -125,16 +129,24 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   // registered buffers. The pointer is valid until use() is called. kUnreachable and other errors:
   // no transport to the server was found yet. REQUIRES an index of map().servers().
   Result<Client*> client_at(std::size_t index);
-  Result<Client*> client_of(std::string_view key) { return client_at(map_.shard_of(key)); }
+  Result<Client*> client_of(std::string_view key) {
+    user_.check_owner();
+    return client_at(map_.shard_of(key));
+  }
   const ShardServer& server_of(std::string_view key) const {
+    user_.check_owner();
     return map_.servers()[map_.shard_of(key)];
   }
   // The server of the last operation on one key, or of the error of the last scan().
-  const ShardServer& last_server() const { return map_.servers()[last_]; }
+  const ShardServer& last_server() const {
+    user_.check_owner();
+    return map_.servers()[last_];
+  }
   // The message with the last request or connection that last_server(), or the key's server,
   // refused.
   const std::string& last_refusal() const { return refusal_of(last_); }
   const std::string& last_refusal(std::string_view key) const {
+    user_.check_owner();
     return refusal_of(map_.shard_of(key));
   }
   // As Client::describe(), for all servers.
@@ -161,6 +173,7 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   template <class Call>
   auto on(std::string_view key, Timeout timeout, Call call)
       -> std::invoke_result_t<Call, client::Engine&> {
+    const client::OneUser::Use use(user_);
     last_ = map_.shard_of(key);
     if (clients_[last_] != nullptr) [[likely]]
       return call(*clients_[last_]->engine_);
@@ -213,6 +226,8 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   std::size_t last_ = 0;
   Error client_error_{};
   std::string description_;
+  static const client::OneUser::Sentences kSentences;
+  client::OneUser user_{kSentences};
 };
 
 }  // namespace rkv

@@ -13,7 +13,7 @@
 // together need different ones: no output may overlap the output or the key of another one. One
 // call with several outputs refuses that. Bytes behind the value may change, too. The memory stays
 // registered until READs into it have ended, also if the object is destroyed before. Moving the
-// object does not move its bytes.
+// object does not move its bytes. Use of one that was moved from ends the process with a sentence.
 //
 // Thread safety: bytes() any thread.
 #pragma once

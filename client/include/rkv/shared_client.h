@@ -104,6 +104,8 @@ class RKV_EXPORT SharedClient : public Operations<SharedClient> {
   void add_all(std::span<const CounterAddition> additions, Timeout timeout,
                std::span<Result<Counter>> results);
 
+  client::SharedEngines& engines() const;
+
   std::unique_ptr<client::SharedEngines> engines_;
 };
 

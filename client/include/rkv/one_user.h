@@ -1,0 +1,76 @@
+// Finds out that two threads use an object that is for one at a time, or that the object was moved
+// from, and ends the process with a sentence (RKV_CHECK). Programs do not use it.
+//
+// A call costs a load, a comparison and two stores, none of which locks the line. So two threads
+// that begin in the same instant may both pass. A program with such a bug is found out soon, and
+// not surely at the first time.
+//
+// Thread safety: any thread.
+#pragma once
+
+#include <atomic>
+
+#include "rkv/check.h"
+#include "rkv/export.h"
+
+namespace rkv::client {
+
+class OneUser {
+ public:
+  // What the process ends with.
+  struct Sentences {
+    const char* two_threads;
+    const char* moved_from;
+  };
+
+  explicit OneUser(const Sentences& sentences) : sentences_(&sentences) {}
+  // REQUIRES that no call is under way.
+  OneUser(OneUser&& other) noexcept : sentences_(other.sentences_) { take(other); }
+  OneUser& operator=(OneUser&& other) noexcept {
+    if (at() == State::kUsed) [[unlikely]]
+      refuse();
+    take(other);
+    return *this;
+  }
+  ~OneUser() = default;
+
+  // The object is used while this lives.
+  class Use {
+   public:
+    explicit Use(OneUser& of) : of_(of) {
+      if (of.at() != State::kFree) [[unlikely]]
+        of.refuse();
+      of.set(State::kUsed);
+    }
+    ~Use() { of_.set(State::kFree); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    OneUser& of_;
+  };
+
+  // Ends the process if the object was moved from. For functions that are not calls of a server.
+  void check_owner() const {
+    if (at() == State::kMovedFrom) [[unlikely]]
+      refuse();
+  }
+
+ private:
+  enum class State : unsigned char { kFree, kUsed, kMovedFrom };
+  State at() const { return state_.load(std::memory_order_relaxed); }
+  void set(State state) { state_.store(state, std::memory_order_relaxed); }
+  void take(OneUser& other) {
+    const State was = other.at();
+    if (was == State::kUsed) [[unlikely]]
+      other.refuse();
+    other.set(State::kMovedFrom);
+    set(was);
+  }
+  [[noreturn]] RKV_EXPORT void refuse() const noexcept;
+
+  std::atomic<State> state_ = State::kFree;
+  const Sentences* sentences_;
+};
+
+}  // namespace rkv::client
