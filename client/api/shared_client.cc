@@ -173,6 +173,7 @@ void SharedClient::put_all(std::span<const KeyValue> items, client::PutVisitor v
       [&](std::size_t i) {
         PutOptions put = as_put(options);
         put.expires_at_ms = items[i].expires_at_ms;
+        put.ttl = items[i].ttl;
         return AsyncRequest{
             .kind = Kind::kPut, .key = items[i].key, .value = items[i].value, .put = put};
       },

@@ -262,16 +262,15 @@ rkv_status rkv_multi_put(rkv_client* client, const rkv_slice* keys, const rkv_sl
       return wrong("keys, values and statuses must not be NULL", error);
     rkv::PutOptions put;
     if (const rkv_status given = write_options(options, put, error); given != RKV_OK) return given;
-    if (put.if_absent || put.if_version || put.ttl.count() != 0) {
-      return wrong("many puts have neither conditions nor a ttl_ms: give expires_at_ms", error);
-    }
+    if (put.if_absent || put.if_version) return wrong("many puts have no conditions", error);
     std::vector<std::string_view> names;
     std::vector<std::string_view> texts;
     if (!texts_of(keys, count, names) || !texts_of(values, count, texts)) return no_bytes(error);
     std::vector<rkv::KeyValue> items;
     items.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
-      items.push_back({.key = names[i], .value = texts[i], .expires_at_ms = put.expires_at_ms});
+      items.push_back(
+          {.key = names[i], .value = texts[i], .expires_at_ms = put.expires_at_ms, .ttl = put.ttl});
     }
     if (error != nullptr) *error = {};
     const auto all = shared.multi_put(

@@ -9,12 +9,17 @@
 
 namespace rkv::client {
 
+namespace {
+constexpr std::uint64_t kWrongTtl = kMaxTtlMs + 1;  // check() refuses it
+}  // namespace
+
 Request ItemsFeed::request(std::uint64_t token) const {
   const KeyValue& item = items_[token];
   Request put{.opcode = Opcode::kPut, .durability = durability_, .key = as_bytes(item.key)};
   put.value = as_bytes(item.value);
   put.until = item.expires_at_ms != 0;
-  put.ttl_ms = item.expires_at_ms;
+  put.ttl_ms = put.until ? item.expires_at_ms : static_cast<std::uint64_t>(item.ttl.count());
+  if (put.until && item.ttl.count() != 0) put.ttl_ms = kWrongTtl;
   return put;
 }
 
@@ -125,7 +130,8 @@ Status WritePipeline::check(const Request& request) const {
   RKV_RETURN_IF_ERROR(check_key(request.key));
   RKV_RETURN_IF_ERROR(check_value(request.value));
   if (request.ttl_ms > kMaxTtlMs) {
-    return fail(Code::kInvalidArgument, "expires_at_ms is at most 2^42");
+    return fail(Code::kInvalidArgument,
+                "a put has at most one of ttl and expires_at_ms; each is at most 2^42 ms");
   }
   const bool is_put = request.opcode == Opcode::kPut;
   if (!(is_put && is_large(request.value.size())) &&

@@ -141,8 +141,8 @@ class PyClient {
     }
     return sizes;
   }
-  std::vector<std::uint64_t> multi_put(const py::object& items, const Level& durability,
-                                       const Seconds& timeout) {
+  std::vector<std::uint64_t> multi_put(const py::object& items, const Seconds& ttl,
+                                       const Level& durability, const Seconds& timeout) {
     const py::iterable pairs =
         py::isinstance<py::dict>(items) ? py::iterable(items.attr("items")()) : py::iterable(items);
     std::vector<std::pair<Held, Held>> held;
@@ -153,8 +153,9 @@ class PyClient {
     }
     std::vector<KeyValue> all;
     all.reserve(held.size());
+    const std::chrono::milliseconds lives = timeout_of(ttl);
     for (const auto& [key, value] : held)
-      all.push_back({.key = key.text(), .value = value.text()});
+      all.push_back({.key = key.text(), .value = value.text(), .ttl = lives});
     const WriteOptions options{durability_of(durability), timeout_of(timeout)};
     const auto put = call([&](SharedClient& client) { return client.multi_put(all, options); });
     std::vector<std::uint64_t> versions;
@@ -302,8 +303,8 @@ void define_client(py::module_& module) {
       .def("multi_get", &PyClient::multi_get, arg("keys"), kw, arg("timeout") = none)
       .def("multi_get_into", &PyClient::multi_get_into, arg("keys"), arg("buffers"), kw,
            arg("timeout") = none)
-      .def("multi_put", &PyClient::multi_put, arg("items"), kw, arg("durability") = none,
-           arg("timeout") = none)
+      .def("multi_put", &PyClient::multi_put, arg("items"), kw, arg("ttl") = none,
+           arg("durability") = none, arg("timeout") = none)
       .def("scan_page", &PyClient::scan_page)
       .def("ping", &PyClient::ping, kw, arg("timeout") = none)
       .def("flush", &PyClient::flush, kw, arg("timeout") = none)

@@ -6,10 +6,14 @@ RKV_TEST_TRANSPORT: shm (the default), tcp or verbs.
 """
 
 import asyncio
+import contextlib
 import copy
 import ctypes
 import gc
+import importlib.util
+import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -33,6 +37,29 @@ def running_server(tmp_path_factory):
                     transport=TRANSPORT)
     yield server
     assert server.stop() == 0
+
+
+@contextlib.contextmanager
+def closing_server(scratch, *arguments):
+    """A server of one test. The sockets of the other tests' server are elsewhere."""
+    others = os.environ.get("RKV_SHM_DIR")
+    server = Server(os.environ["KVSERVER"], str(scratch), *arguments, transport=TRANSPORT, port=7472)
+    try:
+        yield server
+        assert server.stop() == 0
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        if others is not None:
+            os.environ["RKV_SHM_DIR"] = others
+
+
+def load_example():
+    spec = importlib.util.spec_from_file_location("kv_block_cache", EXAMPLE)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    return example
 
 
 @pytest.fixture(name="client")
@@ -328,16 +355,71 @@ def test_the_loop_sleeps_and_other_tasks_run(server):
     asyncio.run(main())
 
 
-def test_the_cache_of_kv_blocks(server):
-    example = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "client", "python", "examples",
-                           "kv_block_cache.py")
-    told = run(sys.executable, example, server.address)
-    assert told == ("prompt 0: 0 of 8 blocks cached, all of them equal afterwards\n"
-                    "prompt 1: 6 of 8 blocks cached, all of them equal afterwards\n"
-                    "prompt 2: 6 of 8 blocks cached, all of them equal afterwards\n"
-                    "hit rate: 0.75\n")
-    ended = subprocess.run([sys.executable, example, "127.0.0.1:1"], check=False, capture_output=True, text=True)
+EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "client", "python", "examples",
+                       "kv_block_cache.py")
+
+
+def run_example(server, *arguments):
+    return run(sys.executable, EXAMPLE, *arguments, server.address)
+
+
+def test_the_cache_of_kv_blocks(tmp_path):
+    with closing_server(tmp_path, "--memory", "512MiB") as server:
+        for size in ("64", "256", "1024", "4096"):  # KiB
+            for arguments, found in (((), (0, 6, 6)), (("--ttl", "3600"), (8, 8, 8))):
+                told = run_example(server, "--block-kib", size, *arguments)
+                assert told == "".join(
+                    f"prompt {number}: {there} of 8 blocks cached, all of them equal afterwards\n"
+                    for number, there in enumerate(found)) + f"hit rate: {(sum(found) + 24) / 48:.2f}\n"
+    ended = subprocess.run([sys.executable, EXAMPLE, "127.0.0.1:1"], check=False, capture_output=True, text=True)
     assert ended.returncode == 1 and ended.stderr.startswith("connect: ") and not ended.stdout
+    for wrong in ("nan", "0", "-1", "inf", "1e9", "x"):
+        ended = subprocess.run([sys.executable, EXAMPLE, "--ttl", wrong], check=False, capture_output=True, text=True)
+        assert ended.returncode == 2 and "--ttl" in ended.stderr, wrong
+
+
+def records(server):
+    with rkv.Client(server=server.address, transport=TRANSPORT) as client:
+        return json.loads(client.server_stats())["records"]
+
+
+def test_blocks_of_the_cache_expire(tmp_path):
+    with closing_server(tmp_path, "--memory", "64MiB") as server:
+        run_example(server, "--ttl", "1e6")
+        assert records(server) == 12
+        with rkv.Client(server=server.address, transport=TRANSPORT) as client:
+            cache = load_example().BlockCache(client, "one that is short-lived", ttl=0.5)
+            tokens, pages = list(range(80)), numpy.ones((5, 1000), dtype=numpy.float16)
+            assert cache.store(tokens, pages) and cache.stored == 5
+            end = time.monotonic() + 30
+            while cache.cached_blocks(tokens, numpy.zeros_like(pages)) != 0 or records(server) != 12:
+                assert time.monotonic() < end, "blocks do not expire"
+                time.sleep(0.02)
+
+
+def test_a_full_store_does_not_end_the_cache(tmp_path):
+    with closing_server(tmp_path, "--memory", "24MiB") as server:
+        told = run_example(server, "--block-kib", "1024", "--prompts", "20", "--ttl", "3600")
+        assert "NOT equal" not in told and told.count(" blocks cached, ") == 20
+        assert re.search(r"the store is full: [1-9]\d* blocks were stored and [1-9]\d* dropped\n$", told), told
+
+
+# The store has place again when blocks have expired. A slow machine needs a longer time to fill it.
+def test_a_cache_goes_on_when_blocks_have_expired(tmp_path):
+    with closing_server(tmp_path, "--memory", "24MiB") as server, \
+            rkv.Client(server=server.address, transport=TRANSPORT) as client:
+        pages = numpy.ones((2, 1 << 19), dtype=numpy.float16)
+        for ttl in (1, 4, 16, 64):
+            cache = load_example().BlockCache(client, f"of {ttl} s", ttl=ttl)
+            taken = [cache.store([number] * 32, pages) for number in range(30)]
+            if not all(taken):
+                break
+        assert cache.stored > 0 and cache.dropped == 2 * taken.count(False) > 0
+        end = time.monotonic() + 120
+        while not cache.store([77] * 32, pages):
+            assert time.monotonic() < end, "the store stays full"
+            time.sleep(0.05)
+        assert cache.cached_blocks([77] * 32, numpy.zeros_like(pages)) == 2
 
 
 def test_what_was_written_of_many_is_not_denied(server, client):

@@ -19,14 +19,12 @@ class Server:
     address of the VM's device. The sockets of shared memory are in `scratch`; RKV_SHM_DIR names it
     for every program that this process starts later."""
 
-    address = "127.0.0.1:7471"  # names the sockets
-
-    def __init__(self, program, scratch, *arguments, ready_within_s=60, transport="shm"):
+    def __init__(self, program, scratch, *arguments, ready_within_s=60, transport="shm", port=7471):
         os.environ["RKV_SHM_DIR"] = scratch
         if transport != "shm":
             arguments = ("--no-auth", *arguments)
-        if transport == "verbs":
-            self.address = f"{os.environ['RKV_RDMA_ADDRESS']}:7471"
+        host = os.environ["RKV_RDMA_ADDRESS"] if transport == "verbs" else "127.0.0.1"
+        self.address = f"{host}:{port}"  # over shared memory it names the sockets
         self.log_path = os.path.join(scratch, "kvserver.log")
         with open(self.log_path, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(

@@ -198,6 +198,16 @@ TEST_F(C, ManyKeysEachHaveTheirOwnStatus) {
     rkv_value_free(values[i]);
   }
   EXPECT_EQ(rkv_multi_get(client_, nullptr, 0, nullptr, nullptr, nullptr, &error_), RKV_OK);
+
+  rkv_write_options options = RKV_WRITE_OPTIONS_INIT;
+  options.ttl_ms = 1'000'000;
+  ASSERT_EQ(rkv_multi_put(client_, keys.data(), items.data(), 2, &options, nullptr, statuses.data(),
+                          &error_),
+            RKV_OK);
+  rkv_value* value = nullptr;
+  ASSERT_EQ(rkv_get(client_, names[1].data(), names[1].size(), nullptr, &value, &error_), RKV_OK);
+  EXPECT_NE(rkv_value_expires_at_ms(value), 0U);
+  rkv_value_free(value);
 }
 
 // What callbacks have been told.
@@ -369,7 +379,7 @@ TEST_F(C, WrongArgumentsAreRefusedWithASentence) {
   rkv_slice key{"k", 1};
   rkv_status status = RKV_OK;
   is_refused(rkv_multi_put(client_, &key, &key, 1, &options, nullptr, &status, &error_),
-             "neither conditions");
+             "no conditions");
   // A struct of a newer header: what this library does not know must be 0.
   struct Newer {
     rkv_write_options known = RKV_WRITE_OPTIONS_INIT;

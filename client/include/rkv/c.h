@@ -52,7 +52,7 @@ extern "C" {
 #endif
 
 /* Of this header. rkv_c_version() is that of the library, which must not be lower. */
-#define RKV_C_VERSION 2
+#define RKV_C_VERSION 3
 RKV_C_EXPORT uint32_t rkv_c_version(void);
 
 /* NOLINTBEGIN(readability-identifier-naming): names as C has them. */
@@ -222,7 +222,7 @@ RKV_C_EXPORT rkv_status rkv_get_counter(rkv_client* client, const void* key, siz
  * statuses[i], and values[i], which is NULL unless that is RKV_OK, or versions[i], which may be
  * NULL as a whole. Returns RKV_OK if all keys were attempted; `error` is that of the first that
  * failed otherwise than by RKV_NOT_FOUND, if there is one.
- * Many puts have neither conditions nor ttl_ms. */
+ * Many puts have no conditions, and before version 3 of this header no ttl_ms. */
 RKV_C_EXPORT rkv_status rkv_multi_get(rkv_client* client, const rkv_slice* keys, size_t count,
                                       const rkv_get_options* options, rkv_value** values,
                                       rkv_status* statuses, rkv_error* error);

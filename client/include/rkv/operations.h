@@ -267,6 +267,7 @@ class RKV_EXPORT Operations {
     multi_get_into(keys, copy, given);
     return results;
   }
+  // Each item may have its own time to live (KeyValue).
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   std::vector<Result<std::uint64_t>> multi_put(std::span<const KeyValue> items,
                                                const Given& given = {}) {

@@ -3,6 +3,7 @@
 // Thread safety: values, apart from OneSidedCounter.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -103,7 +104,9 @@ struct CounterAddition {
 struct KeyValue {
   std::string_view key;
   std::string_view value;
-  std::uint64_t expires_at_ms = 0;  // as in PutOptions
+  // As in PutOptions: at most one of the two.
+  std::uint64_t expires_at_ms = 0;
+  std::chrono::milliseconds ttl{0};
 };
 
 }  // namespace rkv

@@ -76,7 +76,7 @@ class Client:
 
     def multi_put(self, items, **options):
         """Versions of the writes of pairs, or of a dict. Raises the first error when all have ended;
-        may_have_happened: one of them was made, or may have been. durability, timeout."""
+        may_have_happened: one of them was made, or may have been. ttl: seconds; durability, timeout."""
         return self._core.multi_put(items, **options)
 
     def scan(self, prefix=b"", start=b"", end=b"", *, reverse=False, keys_only=False, timeout=None):

@@ -171,6 +171,22 @@ TEST_F(SharedClientTest, ManyKeysEndInTheOrderOfTheArguments) {
     EXPECT_EQ(sums_[name], kCount / kStored);
 }
 
+TEST_F(SharedClientTest, ManyPutsExpireEachInItsOwnTime) {
+  std::map<std::string, std::uint64_t> asked;
+  server_.answer = [&](const Request& request) -> std::optional<Response> {
+    asked[std::string(as_text(request.key))] = request.ttl_ms;
+    return Response{.version = Version::of(1, ++sequence_)};
+  };
+  const std::vector<KeyValue> items = {
+      {.key = "plain", .value = "v"},
+      {.key = "short", .value = "v", .ttl = 5ms},
+      {.key = "both", .value = "v", .expires_at_ms = 1, .ttl = 5ms}};
+  const auto put = shared().multi_put(items);
+  EXPECT_TRUE(put[0] && put[1]);
+  EXPECT_EQ(put[2].error().code, Code::kInvalidArgument);
+  EXPECT_EQ(asked, (std::map<std::string, std::uint64_t>{{"plain", 0}, {"short", 5}}));
+}
+
 // The server is faster than the shortest time that an operation can be given.
 TEST_F(SharedClientTest, ManyKeysShareOneTimeAndNoneIsSentAfterIt) {
   options_.requests_in_flight = 1;

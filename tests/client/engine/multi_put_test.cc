@@ -1,7 +1,9 @@
 // Many PUTs in packs: each item is visited once, with its own result.
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/client/client_fixture.h"
@@ -48,6 +50,40 @@ TEST_F(PackedPuts, TakeFewRequests) {
   EXPECT_EQ(sequence_, 1000U);
   EXPECT_LE(server_.requests, 1000 / 16);
   EXPECT_LE(server_.most_unanswered, server_.credits);
+}
+
+TEST_F(PackedPuts, EachExpiresInItsOwnTime) {
+  for (const std::uint16_t packed : {std::uint16_t{0}, std::uint16_t{kMaxPacked}}) {
+    server_.max_packed = packed;
+    client_.reset();
+    std::map<std::string, std::pair<std::uint64_t, bool>> asked;
+    server_.answer = [&](const Request& request) -> std::optional<Response> {
+      asked[std::string(as_text(request.key))] = {request.ttl_ms, request.until};
+      return Response{.version = Version::of(1, ++sequence_)};
+    };
+    using std::chrono::milliseconds;
+    const milliseconds longest(std::int64_t{1} << 42);
+    const std::vector<KeyValue> all = {
+        {.key = "plain", .value = "v"},
+        {.key = "time", .value = "v", .expires_at_ms = 1'700'000'000'000},
+        {.key = "both", .value = "v", .expires_at_ms = 1'700'000'000'000, .ttl = milliseconds(5)},
+        {.key = "negative", .value = "v", .ttl = milliseconds(-1)},
+        {.key = "too long", .value = "v", .ttl = longest + milliseconds(1)},
+        {.key = "longest", .value = "v", .ttl = longest},
+        {.key = "short", .value = "v", .ttl = milliseconds(5)}};
+    const auto put = client().multi_put(all);
+    for (const std::size_t i : {0, 1, 5, 6})
+      EXPECT_TRUE(put[i]) << all[i].key;
+    for (const std::size_t i : {2, 3, 4}) {
+      ASSERT_FALSE(put[i]) << all[i].key;
+      EXPECT_EQ(put[i].error().code, Code::kInvalidArgument);
+    }
+    using Asked = decltype(asked);
+    EXPECT_EQ(asked, (Asked{{"plain", {0, false}},
+                            {"time", {1'700'000'000'000, true}},
+                            {"longest", {std::uint64_t{1} << 42, false}},
+                            {"short", {5, false}}}));
+  }
 }
 
 TEST_F(PackedPuts, OfAServerThatKnowsNoneGoOneByOne) {
