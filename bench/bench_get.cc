@@ -5,6 +5,9 @@
 //   cold            blocking GETs without a cache
 //   pipelined       --depth GETs in flight, groups cached
 //   pipelined_cold  the same without a cache
+//   warm_by_pipeline  as warm, by multi_get_into() of one key a call
+//   warm_of_cluster   as warm, by a Cluster of one server
+//   shard           no server: the server of each key, of three servers
 //   threads         as warm, with --threads clients at once; their total rate
 //   connected       --threads clients that have done a GET and a PUT: memory of the server --pid
 //   copy            no server: copies of as many bytes as a warm GET READs, from as much shared
@@ -24,6 +27,7 @@
 #include <functional>
 #include <future>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -32,6 +36,7 @@
 #include "bench/program.h"
 #include "common/layout.h"
 #include "common/random.h"
+#include "rkv/cluster.h"
 
 namespace rkv::bench {
 namespace {
@@ -58,7 +63,7 @@ std::uint64_t server_user_cpu_us(Client& client) {
 }
 
 // Gets each key once, many at a time; with a cache, all groups are in it afterwards.
-void get_all(Client& client, const Keys& keys) {
+void get_all(Client& client, std::span<const std::string_view> keys) {
   Error last{};
   bool failed = false;
   client.multi_get_into(keys, [&](std::size_t, const Result<ValueView>& got) {
@@ -251,6 +256,40 @@ json many_in_flight(const Arguments& given, Client& client, const Keys& keys) {
   return result;
 }
 
+json one_by_pipeline(const Arguments& given, Client& client, const Keys& keys) {
+  Random random(1);
+  const std::uint64_t gets = given["gets"];
+  for (std::uint64_t i = 0; i < gets; ++i)
+    get_all(client, std::span(&keys[random.below(keys.size())], 1));
+  return {{"gets", gets}};
+}
+
+json warm_of_cluster(const Arguments& given) {
+  const ClientOptions options = given.client_options();
+  const auto map = ShardMap::parse(options.server);
+  if (!map) throw Misuse("--server is not a server");
+  auto cluster = Cluster::connect(*map, options);
+  if (!cluster) give_up_connecting(cluster.error());
+  const KeySet set(given);
+  for (const auto& got : cluster->multi_get(set.keys))
+    if (!got) give_up("get", got.error());
+  Random random(1);
+  std::vector<std::byte> value(kMaxInlineBytes);
+  for (std::uint64_t i = 0; i < given["gets"]; ++i)
+    value_or_give_up("get", cluster->get_into(set.keys[random.below(set.keys.size())], value));
+  return {{"gets", given["gets"]}};
+}
+
+json shard(const Arguments& given) {
+  const auto map = ShardMap::parse("one:1,two:1,three:1");
+  if (!map) throw std::runtime_error("a list of servers is not valid");
+  const KeySet set(given);
+  std::vector<std::uint64_t> keys_of_server(map->servers().size());
+  for (std::uint64_t i = 0; i < given["gets"]; ++i)
+    ++keys_of_server[map->shard_of(set.keys[i % set.keys.size()])];
+  return {{"keys", keys_of_server}};
+}
+
 using Measure = json (*)(const Arguments& given, Client& client, const Keys& keys);
 
 template <Measure measure>
@@ -281,6 +320,9 @@ Program program() {
                      {"cold", without_a_cache<one_by_one>},
                      {"pipelined", with_groups_cached<many_in_flight>},
                      {"pipelined_cold", without_a_cache<many_in_flight>},
+                     {"warm_by_pipeline", with_groups_cached<one_by_pipeline>},
+                     {"warm_of_cluster", warm_of_cluster},
+                     {"shard", shard},
                      {"threads", threads},
                      {"connected", connected},
                      {"copy", copy}}};

@@ -1,6 +1,7 @@
 // bench_put: PUTs to a running kvserver; see README.md.
 //
 //   put        blocking PUTs of values of --value-bytes, one after the other
+//   put_by_pipeline  as put, by multi_put_each() of one item a call
 //   load       stores --keys records, --depth in flight
 //   overwrite  --threads clients, each with --depth PUTs of evenly drawn keys in flight
 //
@@ -45,6 +46,22 @@ json put(const Arguments& given) {
   result["puts"] = nanoseconds.count();
   result["request_bytes"] = kRequestHeaderBytes + keys[0].size() + given["value-bytes"];
   return result;
+}
+
+json put_by_pipeline(const Arguments& given) {
+  const std::vector<std::string> keys = keys_of(given["keys"]);
+  const std::vector<std::string> values = values_of(given["value-bytes"]);
+  Client client = given.connect();
+  Random random(1);
+  for (std::uint64_t i = 0; i < given["puts"]; ++i) {
+    const KeyValue item{.key = keys[random.below(keys.size())], .value = values[i % values.size()]};
+    client.multi_put_each(std::span(&item, 1),
+                          [](std::size_t, const Result<std::uint64_t>& version) {
+                            if (!version) give_up("put", version.error());
+                          },
+                          {.durability = durability(given)});
+  }
+  return {{"puts", given["puts"]}};
 }
 
 // A PUT by itself is one that blocks, as a caller of one makes it.
@@ -132,6 +149,7 @@ int main(int argc, char** argv) {
                  {"threads", "number of clients", 1},
                  {"depth", "PUTs in flight", 1}},
        .phases = {{"put", rkv::bench::put},
+                  {"put_by_pipeline", rkv::bench::put_by_pipeline},
                   {"load", rkv::bench::load},
                   {"overwrite", rkv::bench::overwrite}},
        .texts = {{"durability", "of the PUTs: memory, wal or sync", "memory"}}});

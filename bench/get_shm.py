@@ -1,10 +1,7 @@
 """`./run bench get --transport shm`: GET over shared memory against copies of the same bytes."""
 
-import os
-import re
-import tempfile
-
-from common import Failed, kvserver, program, progress
+from common import kvserver, program, progress
+from instructions import warm_get
 
 VALUES = [16, 100, 1024, 4096, 16384, 65536]
 MOST_KEYS = 500_000
@@ -13,27 +10,6 @@ MOST_KEYS = 500_000
 def settings_for(options, value_bytes):
     keys = min(MOST_KEYS, (options.records_mib << 20) // (value_bytes + 64))
     return {"gets": options.gets, "keys": keys, "value_bytes": value_bytes}
-
-
-def instructions(options, settings):
-    """Instructions of get_into() and all it calls, per warm GET: callgrind's counts of two runs,
-    one with more GETs."""
-    counts = []
-    for gets in (2_000, 12_000):
-        with tempfile.TemporaryDirectory(prefix="rkv-callgrind-") as scratch:
-            out = os.path.join(scratch, "out")
-            prefix = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}",
-                      "--collect-atstart=no",
-                      "--toggle-collect=rkv::Operations<rkv::Client>::get_bytes*"]
-            program(options, "bench_get", "warm", prefix, **{**settings, "gets": gets})
-            with open(out, encoding="utf-8") as text:
-                totals = re.search(r"^(?:summary|totals): (\d+)", text.read(), re.MULTILINE)
-        if not totals:
-            raise Failed("callgrind wrote no total")
-        counts.append(int(totals.group(1)))
-    if counts[1] == counts[0]:
-        raise Failed("callgrind saw no get_into(): have the programs their symbols?")
-    return (counts[1] - counts[0]) / 10_000
 
 
 def measure_size(options, value_bytes, figures):
@@ -74,7 +50,7 @@ def measure_instructions(options, figures):
     settings = {"keys": 10_000, "value_bytes": 100}
     with kvserver(options):
         program(options, "bench_get", "load", **settings)
-        figures.add("client instructions per warm GET, 100 B", instructions(options, settings), 400)
+        figures.add("client instructions per warm GET, 100 B", warm_get(options), 400)
 
 
 def measure_sizes(options, figures):

@@ -98,6 +98,17 @@ class Benchmarks(unittest.TestCase):
             rate = common.program(options, "bench_get", "threads", keys=500, gets=100, threads=2)
             self.assertGreater(rate["gets_per_s"], 0)
 
+    def test_instructions(self):
+        """A pipeline is for many operations: one by itself costs more there."""
+        figure = bench("instructions")["figure"]
+        get, put = "GET of a cached place, ", "PUT, "
+        self.assertGreater(figure[get + "get_into()"], 100)
+        self.assertGreater(figure[get + "multi_get_into() of one key"], figure[get + "get_into()"])
+        self.assertGreater(figure[get + "get_into() of a Cluster of one server"], figure[get + "get_into()"])
+        self.assertGreater(figure[put + "put()"], figure[get + "get_into()"])
+        self.assertGreater(figure[put + "multi_put_each() of one item"], figure[put + "put()"])
+        self.assertGreater(figure["the server of a key, of 3 servers"], 10)
+
     def test_growth(self):
         figures = common.Figures()
         growth.measure(options_of(gets=200, keys=200, most_keys=10_000, loads_memory="16MiB"),
