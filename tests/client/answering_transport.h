@@ -19,6 +19,7 @@
 #include "common/pack.h"
 #include "common/wire.h"
 #include "rdma/transport/transport.h"
+#include "tests/client/count_allocations.h"
 #include "tests/client/get/scripted_memory.h"
 
 namespace rkv::testing {
@@ -266,6 +267,7 @@ class AnsweringConnection final : public rdma::Connection {
     push(operation, granted ? Outcome::kOk : Outcome::kRemoteAccess, server_->read_latency);
   }
   void send(const rdma::Operation& operation) {
+    const Uncounted of_server;
     std::uint64_t sequence = 0;
     RKV_CHECK(operation.local.size() <= server_->max_sent_bytes, "the client sent too much");
     auto request = decode_request(operation.local, &sequence);

@@ -60,11 +60,22 @@ Status SocketThread::add(std::uint64_t number, int socket, Care care, Watched& w
   return armed;
 }
 
-// 0: no moment.
+// 0: no moment. The set's node is used again: an entry that comes and goes allocates nothing.
 void SocketThread::set(Nanos& moment, Nanos to, std::uint64_t number) {
-  if (moment != 0) moments_.erase(moments_.find({moment, number}));
+  Moments::node_type node;
+  if (moment != 0) node = moments_.extract(moments_.find({moment, number}));
   moment = to;
-  if (moment != 0) moments_.emplace(moment, number);
+  if (moment == 0) {
+    if (node) spare_ = std::move(node);
+    return;
+  }
+  if (!node) node = std::move(spare_);
+  if (!node) {
+    moments_.emplace(moment, number);
+    return;
+  }
+  node.value() = {moment, number};
+  moments_.insert(std::move(node));
 }
 
 void SocketThread::remove(std::uint64_t number) {
@@ -152,7 +163,7 @@ void SocketThread::event(std::uint64_t number) {
 
 void SocketThread::look_at_the_due() {
   const SteadyClock clock;
-  std::vector<std::uint64_t> due;
+  due_.clear();
   {
     const MutexLock lock(mutex_);
     const Nanos now = clock.now();
@@ -169,10 +180,10 @@ void SocketThread::look_at_the_due() {
         set(socket.call_at, 0, number);
         is_due = true;
       }
-      if (is_due) due.push_back(number);
+      if (is_due) due_.push_back(number);
     }
   }
-  for (const std::uint64_t number : due)
+  for (const std::uint64_t number : due_)
     call(number);
 }
 

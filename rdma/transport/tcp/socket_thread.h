@@ -90,8 +90,10 @@ class SocketThread {
   std::uint64_t calling_ RKV_GUARDED_BY(mutex_) = 0;  // whose call is under way
   std::unordered_map<std::uint64_t, Socket> sockets_ RKV_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> last_number_{0};
-  std::multiset<std::pair<Nanos, std::uint64_t>> moments_
-      RKV_GUARDED_BY(mutex_);  // to look or call
+  using Moments = std::multiset<std::pair<Nanos, std::uint64_t>>;
+  Moments moments_ RKV_GUARDED_BY(mutex_);           // to look or call
+  Moments::node_type spare_ RKV_GUARDED_BY(mutex_);  // of an entry that is gone
+  std::vector<std::uint64_t> due_;  // of the thread: kept, to save allocations
   Fd epoll_;
   Waker waker_;
   std::atomic<bool> stopping_{false};

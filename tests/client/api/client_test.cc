@@ -94,6 +94,31 @@ TEST_F(ClientTest, ReadsWithoutAllocating) {
   EXPECT_EQ(found, 400U);
 }
 
+TEST_F(ClientTest, WritesWithoutAllocating) {
+  std::array<std::byte, kCounterBytes> number{};
+  server_.answer = [&](const Request& request) -> std::optional<Response> {
+    if (request.opcode == Opcode::kSwap)
+      return Response{.flags = Response::kSwapped, .value = number};
+    return Response{.version = Version::of(1, 1), .value = number};
+  };
+  const std::array<KeyValue, 2> items = {KeyValue{"key", "value"}, KeyValue{"other", "value"}};
+  int visited = 0;
+  const auto all = [&] {
+    for (int i = 0; i < 100; ++i) {
+      EXPECT_TRUE(client().put("key", "value"));
+      EXPECT_TRUE(client().remove("key"));
+      EXPECT_TRUE(client().incr("counter"));
+      EXPECT_TRUE(client().counter_cas("counter", 1, 2));
+      client().multi_put_each(items, [&](std::size_t, const auto&) { ++visited; });
+    }
+  };
+  all();
+  const std::size_t before = testing::allocation_count();
+  all();
+  EXPECT_EQ(testing::allocation_count(), before);
+  EXPECT_EQ(visited, 400);
+}
+
 TEST_F(ClientTest, LongValuesTravelBothWays) {
   const std::string value(kMaxInlineBytes, 'x');
   store("long", value);

@@ -85,6 +85,37 @@ TEST_F(AsyncClientTest, ReadsWithoutAllocatingOnceItHasReadAsMuch) {
   EXPECT_EQ(found, kCount);
 }
 
+TEST_F(AsyncClientTest, WritesWithoutAllocatingOnceItHasWrittenAsMuch) {
+  std::array<std::byte, kCounterBytes> number{};
+  server_.answer = [&](const Request& request) -> std::optional<Response> {
+    if (request.opcode == Opcode::kSwap)
+      return Response{.flags = Response::kSwapped, .value = number};
+    return Response{.version = Version::of(1, 1), .value = number};
+  };
+  for (const std::uint16_t packed : {std::uint16_t{0}, std::uint16_t{kMaxPacked}}) {
+    async_.reset();
+    server_.max_packed = packed;
+    int done = 0;
+    const auto note = [&done](const auto& result) { done += result ? 1 : 0; };
+    const auto all = [&] {
+      for (int i = 0; i < 100; ++i) {
+        async().put("key", "value").then(note);
+        async().put_with("key", "value", {.ttl = 5ms, .if_version = 7}).then(note);
+        async().remove("key").then(note);
+        async().remove_if_version("key", 7).then(note);
+        async().incr("counter", -3).then(note);
+        async().counter_cas("counter", 1, 2).then(note);
+      }
+      run();
+    };
+    all();
+    const std::size_t before = testing::allocation_count();
+    all();
+    EXPECT_EQ(testing::allocation_count(), before) << "packs of " << packed;
+    EXPECT_EQ(done, 1200);
+  }
+}
+
 // The key of an operation that has ended may be gone, and so may the operation.
 TEST_F(AsyncClientTest, AGetThatIsOverdueIsForgottenAndItsMemoryUsedAgainWhenItsReadsHaveLanded) {
   options_.reads_in_flight = 2;

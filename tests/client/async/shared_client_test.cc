@@ -135,6 +135,26 @@ TEST_F(SharedClientTest, ReadsWithoutAllocating) {
   EXPECT_EQ(testing::allocation_count(), before);
 }
 
+TEST_F(SharedClientTest, WritesWithoutAllocating) {
+  server_.answer = [this](const Request& request) -> std::optional<Response> {
+    if (request.opcode == Opcode::kSwap)
+      return Response{.flags = Response::kSwapped, .value = number_};
+    return Response{.version = Version::of(1, 1), .value = number_};
+  };
+  const auto all = [&] {
+    for (int i = 0; i < 100; ++i) {
+      EXPECT_TRUE(shared().put("key", "value"));
+      EXPECT_TRUE(shared().remove("key"));
+      EXPECT_TRUE(shared().incr("counter"));
+      EXPECT_TRUE(shared().counter_cas("counter", 1, 2));
+    }
+  };
+  all();
+  const std::size_t before = testing::allocation_count();
+  all();
+  EXPECT_EQ(testing::allocation_count(), before);
+}
+
 TEST_F(SharedClientTest, ManyKeysEndInTheOrderOfTheArguments) {
   constexpr std::size_t kCount = 1000;  // more than are under way at once
   constexpr std::size_t kStored = 40;
