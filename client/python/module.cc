@@ -12,11 +12,16 @@
 #include "client/python/async_client.h"
 #include "client/python/client.h"
 #include "client/python/errors.h"
+#include "client/python/log.h"
 #include "client/python/released.h"
 
 PYBIND11_MODULE(_rkv, module) {
   module.doc() = "The clients of rkv. Programs import rkv.";
-  module.def("at_exit", &rkv::python::Released::at_exit);
+  module.def("log_to", &rkv::python::Log::start);
+  module.def("at_exit", [] {
+    rkv::python::Log::at_exit();
+    rkv::python::Released::at_exit();
+  });
   rkv::python::define_errors(module);
   rkv::python::define_client(module);
   rkv::python::define_async_client(module);

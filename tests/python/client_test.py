@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -476,6 +477,65 @@ def test_no_object_of_the_extension_is_empty(server, client):
         with pytest.raises(TypeError):
             copy.copy(of)
     assert len(client.allocate(16)) == 16
+
+
+# A server that is stopped is left after 2 s, which the log tells.
+LOGGING = """
+import asyncio, logging, os, signal, sys, threading, time, rkv
+server, process, transport, how = sys.argv[1:]
+seen = threading.Event()
+
+class Handler(logging.Handler):
+    def emit(self, record):
+        seen.set()
+        if how == "slow":
+            time.sleep(0.5)  # the program ends meanwhile
+        print(record.name, record.levelname, record.getMessage().partition(": ")[2], flush=True)
+        if how == "raises":
+            raise ValueError("of the handler")
+
+class Quiet(logging.Logger):
+    def isEnabledFor(self, level):
+        seen.set()
+        return False
+log = logging.getLogger("rkv")
+log.addHandler(Handler())
+if how == "silent":
+    log.__class__ = Quiet
+
+async def main():
+    client = rkv.AsyncClient(server=server, transport=transport)
+    await client.put("key", "value")
+    os.kill(int(process), signal.SIGSTOP)
+    end = time.monotonic() + 60
+    while not seen.is_set():  # a put that is not sent in its time leaves nobody waiting for an answer
+        assert time.monotonic() < end
+        try:
+            await client.put("key", "value", timeout=0.2)
+        except rkv.Error:
+            pass
+    os.kill(int(process), signal.SIGCONT)
+    client.close()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["normal", "silent", "raises", "slow"])
+def test_the_library_logs_to_the_logger_rkv(tmp_path, how):
+    with closing_server(tmp_path) as server:
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-c", LOGGING, server.address, str(server.process.pid), TRANSPORT, how],
+                check=False, capture_output=True, text=True, timeout=120)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+    assert ended.returncode == 0, ended.stderr
+    line = "rkv WARNING it has not answered for 2 s; disconnecting\n"
+    assert ended.stdout == ("" if how == "silent" else line)
+    if how == "raises":
+        assert "ValueError: of the handler" in ended.stderr
+    else:
+        assert not ended.stderr
 
 
 def test_an_asynchronous_client_belongs_to_its_thread(server):

@@ -8,11 +8,15 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "common/log.h"
 #include "tests/system/whole_value.h"
 #include "tests/system/world.h"
 
@@ -342,6 +346,78 @@ TEST_F(C, AClientIsClosedUnderThreadsThatUseIt) {
     thread.join();
   EXPECT_EQ(rkv_close(client_, &error_), RKV_INVALID_ARGUMENT);
   EXPECT_EQ(rkv_describe(client_), nullptr);
+}
+
+// Lines as a callback of C has got them.
+struct Lines {
+  std::vector<std::pair<int, std::string>> all;
+  static void note(void* context, int level, const char* text) {
+    static_cast<Lines*>(context)->all.emplace_back(level, text);
+  }
+};
+
+TEST(CLog, EachLineGoesToTheCallbackUnlessItsLevelIsTooLow) {
+  const auto log = [](const char* text) {
+    log_info(EventName("c_test"), "{}", text);
+    log_warn(EventName("c_test"), "{}", text);
+    log_error(EventName("c_test"), "{}", text);
+  };
+  using Got = std::vector<std::pair<int, std::string>>;
+  rkv_error error;
+  Lines lines;
+  ASSERT_EQ(rkv_set_log(Lines::note, &lines, &error), RKV_OK);
+  log("first");
+  EXPECT_EQ(lines.all,
+            (Got{{RKV_LOG_INFO, "first"}, {RKV_LOG_WARNING, "first"}, {RKV_LOG_ERROR, "first"}}));
+  lines.all.clear();
+  ASSERT_EQ(rkv_set_log_level(RKV_LOG_ERROR, &error), RKV_OK);
+  log("second");
+  EXPECT_EQ(lines.all, (Got{{RKV_LOG_ERROR, "second"}}));
+  lines.all.clear();
+  ASSERT_EQ(rkv_set_log_level(RKV_LOG_OFF, &error), RKV_OK);
+  log("third");
+  EXPECT_TRUE(lines.all.empty());
+  for (const int wrong : {-1, 5}) {
+    EXPECT_EQ(rkv_set_log_level(wrong, &error), RKV_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error.text).find("level"), std::string::npos);
+  }
+  ASSERT_EQ(rkv_set_log_level(RKV_LOG_INFO, nullptr), RKV_OK);
+
+  ASSERT_EQ(rkv_set_log(nullptr, nullptr, nullptr), RKV_OK);
+  ::testing::internal::CaptureStderr();
+  log("fourth");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "info: fourth\nwarning: fourth\nerror: fourth\n");
+  EXPECT_TRUE(lines.all.empty());
+}
+
+// What the client itself logs.
+TEST_F(C, AServerThatStaysSilentIsToldOfInTheLog) {
+  struct Seen {
+    std::atomic<bool> seen = false;
+    static void note(void* context, int level, const char* text) {
+      if (level == RKV_LOG_WARNING && std::strstr(text, "it has not answered for 2 s") != nullptr)
+        static_cast<Seen*>(context)->seen = true;
+    }
+  } log;
+  ASSERT_EQ(rkv_set_log(Seen::note, &log, nullptr), RKV_OK);
+  rkv_async* const async = connect_async();
+  server_.process().signal(SIGSTOP);
+  rkv_write_options options = RKV_WRITE_OPTIONS_INIT;
+  options.timeout_ms = 50;
+  Told told;
+  ASSERT_EQ(rkv_async_put(async, "k", 1, "v", 1, &options, nullptr, Told::note, &told, &error_),
+            RKV_OK);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!log.seen) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    rkv_async_poll(async);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(told.status, RKV_TIMEOUT);
+  server_.process().signal(SIGCONT);
+  rkv_async_free(async);
+  ASSERT_EQ(rkv_set_log(nullptr, nullptr, nullptr), RKV_OK);
 }
 
 TEST_F(C, WrongArgumentsAreRefusedWithASentence) {

@@ -102,6 +102,29 @@ typedef struct rkv_error {
 /* "not found"; never NULL. */
 RKV_C_EXPORT const char* rkv_status_text(rkv_status status);
 
+/* ---- the log
+ *
+ * The library logs only what no result can report, such as that a server sent garbage and was left.
+ * By default each line goes to stderr, as "warning: ...". */
+
+enum {
+  RKV_LOG_DEBUG = 0,
+  RKV_LOG_INFO = 1, /* the least that is logged, unless rkv_set_log_level() changes it */
+  RKV_LOG_WARNING = 2,
+  RKV_LOG_ERROR = 3,
+  RKV_LOG_OFF = 4
+};
+typedef void (*rkv_log_callback)(void* context, int level, const char* text);
+
+/* Gives each line of this process to `callback`, whatever client it is of; NULL: to stderr again.
+ * `text` is a sentence without a line's end, ended by a zero, and valid during the call. Any thread
+ * may call these functions at any time, and may be in the callback, but one at a time. When
+ * rkv_set_log() has returned, the callback of before is not called any more. The callback must not
+ * call this library, nor wait for a thread that uses it. Since version 3 of this header. */
+RKV_C_EXPORT rkv_status rkv_set_log(rkv_log_callback callback, void* context, rkv_error* error);
+/* Drops lines below `least`; RKV_LOG_OFF drops all. */
+RKV_C_EXPORT rkv_status rkv_set_log_level(int least, rkv_error* error);
+
 /* ---- options of a client */
 
 typedef struct rkv_options rkv_options;

@@ -1,9 +1,11 @@
 """rkv.Client: the client of the extension, with what is nicer in Python."""
 
 import atexit
+import logging  # before at_exit is registered: its handlers are closed later
 
 from rkv import _rkv
 
+_rkv.log_to(logging.getLogger("rkv"))
 atexit.register(_rkv.at_exit)
 
 
