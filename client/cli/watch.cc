@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/cli/commands.h"
@@ -111,19 +115,38 @@ class Watched {
   bool has_started_again_ = false;
 };
 
+// Says that a server has not answered, while the thread that asked it waits.
+class Reminder {
+ public:
+  Reminder(std::string address, std::chrono::milliseconds after)
+      : thread_([this, address = std::move(address), after](const std::stop_token& over) {
+          std::unique_lock lock(mutex_);
+          if (over_.wait_for(lock, over, after, [&] { return over.stop_requested(); })) return;
+          complain(
+              fmt::format("{}: the server has not answered for {} ms", address, after.count()));
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any over_;
+  std::jthread thread_;  // ends first
+};
+
 class Watch {
  public:
-  // `patience`: with all servers, at a look.
-  Watch(Cluster& client, bool as_json, std::chrono::milliseconds patience)
+  // `patience`: with all servers, at a look. `remind_after`: of one that is the only one.
+  Watch(Cluster& client, bool as_json, std::chrono::milliseconds patience,
+        std::chrono::milliseconds remind_after)
       : client_(client),
         as_json_(as_json),
         patience_(patience),
+        remind_after_(remind_after),
         servers_(client.map().servers().size()) {}
 
   // Asks each server, and prints a line for each that was asked before.
   ExitCode look() {
     ExitCode worst = kDone;
-    const auto texts = client_.server_stats(patience_);
+    const auto texts = ask();
     is_refused_ = std::ranges::all_of(texts, [](const Result<std::string>& text) {
       return !text && text.error().code == Code::kPermission;
     });
@@ -144,6 +167,12 @@ class Watch {
   bool is_refused() const { return is_refused_; }
 
  private:
+  std::vector<Result<std::string>> ask() {
+    std::optional<Reminder> reminder;
+    if (servers_.size() == 1 && remind_after_ < patience_)
+      reminder.emplace(client_.map().servers().front().address, remind_after_);
+    return client_.server_stats(patience_);
+  }
   void print(const std::string& address, Json figures) {
     if (as_json_) {
       figures["server"] = address;
@@ -157,6 +186,7 @@ class Watch {
   Cluster& client_;
   const bool as_json_;
   const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds remind_after_;
   bool is_refused_ = false;
   std::vector<Watched> servers_;
   int lines_ = 0;
@@ -169,7 +199,8 @@ ExitCode run_watch(Cluster& client, const Job& job) {
   std::chrono::milliseconds patience = job.command.globals.client.timeout;
   if (client.map().servers().size() > 1)
     patience = std::min(patience, std::max(job.command.interval, std::chrono::milliseconds(1000)));
-  Watch watch(client, job.command.globals.json, patience);
+  constexpr std::chrono::milliseconds kLeast(100);  // a shorter wait says nothing
+  Watch watch(client, job.command.globals.json, patience, std::max(job.command.interval, kLeast));
   ExitCode worst = watch.look();
   if (watch.is_refused()) return worst;
   auto next = std::chrono::steady_clock::now();

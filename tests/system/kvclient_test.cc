@@ -110,6 +110,17 @@ TEST(KvClient, AWatchGoesOnWithAServerThatStartsAgain) {
   EXPECT_TRUE(has_figures_again()) << watch.output();
 }
 
+TEST(KvClient, AWatchSaysSoonThatItsOnlyServerDoesNotAnswer) {
+  Server server;
+  Process watch(
+      {RKV_KVCLIENT, "--server", server.address(), "--timeout", "600s", "stats", "--watch=200ms"});
+  ASSERT_TRUE(watch.wait_for_output("puts/s")) << watch.output();
+  server.kill();
+  EXPECT_TRUE(watch.wait_for_output("kvclient: " + server.address() +
+                                    ": the server has not answered for 200 ms"))
+      << watch.output();
+}
+
 TEST(KvClient, BenchShowsFourFiguresAndLeavesNoKey) {
   Server server;
   Client client = server.client();
