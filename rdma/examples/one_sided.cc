@@ -29,11 +29,10 @@ Status run() {
                        std::move(other).connect(self, {.remote_access = kOpen}));
   // A peer sends this as 20 bytes: RemoteSpan::to_bytes(). It is a claim, so a piece of it may be
   // none.
-  const auto remote = theirs.remote().subspan(1024, 7);
-  if (!remote) return rkv::fail(rkv::Code::kCorrupt, "the peer offers less than 1031 bytes");
+  RKV_ASSIGN_OR_RETURN(const RemoteSpan remote, theirs.remote().at(1024, 7));
   std::ranges::copy(rkv::as_bytes("written"), ours.bytes().begin());
-  RKV_RETURN_IF_ERROR(channel.write(ours.first(7), *remote, Deadline::in(5s)));
-  RKV_RETURN_IF_ERROR(channel.read(ours.last(7), *remote, Deadline::in(5s)));
+  RKV_RETURN_IF_ERROR(channel.write(ours.first(7), remote, Deadline::in(5s)));
+  RKV_RETURN_IF_ERROR(channel.read(ours.last(7), remote, Deadline::in(5s)));
   std::printf("read back: %.7s\n", reinterpret_cast<const char*>(ours.last(7).bytes().data()));
   return {};
 }

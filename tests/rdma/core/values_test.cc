@@ -178,6 +178,8 @@ TEST(RemoteSpan, PiecesStayInside) {
   EXPECT_FALSE(kWhole.subspan(65, 0));
   EXPECT_FALSE(kWhole.subspan(1, 64));
   EXPECT_FALSE(kWhole.subspan(~std::uint64_t{0}, 2));
+  EXPECT_EQ(kWhole.at(16, 8).value(), *kWhole.subspan(16, 8));
+  EXPECT_EQ(kWhole.at(60, 8).error().code, Code::kCorrupt);
 }
 
 TEST(RemoteSpan, AClaimThatWrapsAroundIsRefused) {

@@ -49,6 +49,7 @@ PRINTED = {
     "one_sided": ["read back: written"],
     "out_of_band": ["received: hello"],
     "ping_pong": ['server got "ping"', 'client got "pong"'],
+    "ranks": [f"rank {rank} of 3 heard from rank {(rank + 2) % 3}" for rank in range(3)],
     "srq": [
         "9 messages of 3 connections out of one pool",
         "limit reached: fewer than 8 buffers left",

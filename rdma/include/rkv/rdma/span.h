@@ -30,6 +30,7 @@
 #include "rkv/bytes.h"
 #include "rkv/check.h"
 #include "rkv/export.h"
+#include "rkv/result.h"
 
 namespace rkv::rdma {
 
@@ -215,6 +216,12 @@ struct RKV_EXPORT RemoteSpan {
     if (!lies_inside(offset, bytes, length)) return std::nullopt;
     if (address > ~std::uint64_t{0} - offset - bytes) return std::nullopt;
     return RemoteSpan{.address = address + offset, .length = bytes, .rkey = rkey};
+  }
+  // The same as a Result, for functions that return one. kCorrupt: the piece lies outside.
+  Result<RemoteSpan> at(std::uint64_t offset, std::uint64_t bytes) const {
+    const std::optional<RemoteSpan> piece = subspan(offset, bytes);
+    if (piece) return *piece;
+    return fail(Code::kCorrupt, "the peer offers fewer bytes than this piece needs");
   }
   constexpr std::optional<RemoteSpan> first(std::uint64_t bytes) const { return subspan(0, bytes); }
   constexpr std::optional<RemoteSpan> last(std::uint64_t bytes) const {
