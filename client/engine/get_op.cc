@@ -13,6 +13,8 @@ void GetOp::begin(Bytes key, Durability at_least) {
   need_ = Need::kConnection;
   ++session_->stats.gets;
   if (const Status valid = check_key(key); !valid) [[unlikely]]
+    return end_with(valid.error());
+  if (const Status valid = check_durability(at_least); !valid) [[unlikely]]
     end_with(valid.error());
 }
 

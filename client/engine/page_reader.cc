@@ -61,7 +61,12 @@ Result<ScanPage> PageReader::read_without_long_values(const ScanOptions& options
   std::size_t length = 0;
   {
     auto reply = engine_.requester.ask(request, deadline);
-    if (!reply) return std::unexpected(reply.error());
+    if (!reply) {
+      Error error = reply.error();
+      if (error.code == Code::kInvalidArgument && !query.token.empty())
+        error.text = "the token is not of this scan: begin without one";
+      return std::unexpected(error);
+    }
     const Bytes value = reply->response().value;
     length = value.size();
     page.bytes_ = std::make_unique_for_overwrite<std::byte[]>(length);

@@ -64,6 +64,12 @@ Status check_value(Bytes value) {
   return {};
 }
 
+Status check_durability(Durability level) {
+  if (level > kLastDurability)
+    return fail(Code::kInvalidArgument, "a durability is kDefault, kMemory, kWal or kSync");
+  return {};
+}
+
 Result<Request> put_request(std::string_view key, std::string_view value,
                             const PutOptions& options) {
   if (options.if_absent && options.if_version) {
@@ -246,6 +252,7 @@ Result<Reply> Requester::write(const Request& request, const Deadline& deadline,
                                std::uint32_t remote_key) {
   RKV_RETURN_IF_ERROR(check_key(request.key));
   RKV_RETURN_IF_ERROR(check_value(request.value));
+  RKV_RETURN_IF_ERROR(check_durability(request.durability));
   auto reply = is_large(request.value.size())
                    ? write_large(request, deadline, remote_key)
                    : ask_until_taken(request, AfterLoss::kRepeatUnsent, deadline);

@@ -103,5 +103,7 @@ Result<Request> put_request(std::string_view key, std::string_view value,
                             const PutOptions& options);
 Status check_key(Bytes key);
 Status check_value(Bytes value);
+// kInvalidArgument: a number that is not a level.
+Status check_durability(Durability level);
 
 }  // namespace rkv::client

@@ -129,6 +129,7 @@ void WritePipeline::fill() {
 Status WritePipeline::check(const Request& request) const {
   RKV_RETURN_IF_ERROR(check_key(request.key));
   RKV_RETURN_IF_ERROR(check_value(request.value));
+  RKV_RETURN_IF_ERROR(check_durability(request.durability));
   if (request.ttl_ms > kMaxTtlMs) {
     return fail(Code::kInvalidArgument,
                 "a put has at most one of ttl and expires_at_ms; each is at most 2^42 ms");

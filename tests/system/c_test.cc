@@ -542,6 +542,14 @@ TEST(CScan, PagesLeadToTheLastKey) {
     rkv_page_free(page);
   } while (!token.empty());
   EXPECT_EQ(seen, 50);
+  const std::string too_long(5000, 't');
+  for (const std::string_view wrong : {std::string_view("garbage"), std::string_view(too_long)}) {
+    scan.token = {wrong.data(), wrong.size()};
+    rkv_page* page = nullptr;
+    EXPECT_EQ(rkv_scan(client, &scan, &page, &error), RKV_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error.text).find("token"), std::string::npos) << error.text;
+    EXPECT_EQ(page, nullptr);
+  }
   rkv_value* json = nullptr;
   ASSERT_EQ(rkv_server_stats(client, 20'000, &json, &error), RKV_OK) << error.text;
   EXPECT_EQ(*static_cast<const char*>(rkv_value_data(json)), '{');

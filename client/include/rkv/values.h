@@ -67,7 +67,10 @@ struct CounterSwap {
   std::uint64_t version = 0;
 };
 // A counter that clients change by RDMA atomics; the server's processor takes no part. Created by
-// open_counter(), for clients of the same server. One client at a time may use the object.
+// open_counter(), for clients of the same server. One client at a time may use the object. A client
+// of another server that is given it looks up the key there, and opens the counter as after a
+// restart of the server: incr() and decr() create it with 0 if it is absent. So they change another
+// counter of the same name, and nobody notices.
 //
 // It promises less than a counter that is changed by requests:
 //  - Durability: a change reaches the server's log within some 100 ms, not before it is answered. A

@@ -35,7 +35,9 @@ class AsyncClient:
         return self._core.transport
 
     def close(self):
-        """Ends what is in flight with rkv.Disconnected."""
+        """Ends what is in flight with rkv.Disconnected. Blocks the event loop until nothing can be written
+        to the buffers of get_into() any more: for up to a second, if values are being READ into registered
+        memory and the server does not answer."""
         if self._core is None:
             return
         self._check_thread()

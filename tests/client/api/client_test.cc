@@ -145,6 +145,30 @@ TEST_F(ClientTest, ArgumentsAreCheckedBeforeAnythingIsSent) {
   EXPECT_EQ(server_.requests, 0);
 }
 
+TEST_F(ClientTest, ADurabilityThatIsNoLevelIsRefused) {
+  store("key", "value");
+  ASSERT_TRUE(client().get("key"));  // its place is known
+  const auto refused = [](const auto& result) {
+    return !result && result.error().code == Code::kInvalidArgument;
+  };
+  for (const auto wrong : {static_cast<Durability>(4), static_cast<Durability>(255)}) {
+    const WriteOptions write{.durability = wrong};
+    const GetOptions get{.at_least = wrong};
+    EXPECT_TRUE(refused(client().put("key", "value", write)));
+    EXPECT_TRUE(refused(client().put("key", std::string(200'000, 'v'), write)));
+    EXPECT_TRUE(refused(client().put_with("key", "value", {.durability = wrong})));
+    EXPECT_TRUE(refused(client().remove("key", write)));
+    EXPECT_TRUE(refused(client().incr("key", 1, write)));
+    EXPECT_TRUE(refused(client().counter_cas("key", 1, 2, write)));
+    EXPECT_TRUE(refused(client().get("key", get)));
+    std::array<std::byte, 8> room;
+    EXPECT_TRUE(refused(client().get_into("key", room, get)));
+    for (const auto& each : client().multi_get(std::array<std::string_view, 1>{"key"}, get))
+      EXPECT_TRUE(refused(each));
+  }
+  EXPECT_EQ(server_.requests, 0);
+}
+
 TEST_F(ClientTest, SpilledKeysAreAskedFor) {
   spill("key");
   server_.answer = [](const Request& request) {

@@ -206,6 +206,23 @@ TEST_F(AsyncClientTest, AKeyInTheMemoryForItsValueIsRefused) {
   }
 }
 
+TEST_F(AsyncClientTest, ADurabilityThatIsNoLevelIsRefused) {
+  store("key", "value");
+  const auto wrong = static_cast<Durability>(4);
+  int refused = 0;
+  const auto note = [&](const auto& result) {
+    refused += !result && result.error().code == Code::kInvalidArgument ? 1 : 0;
+  };
+  async().put("key", "value", {.durability = wrong}).then(note);
+  async().remove("key", {.durability = wrong}).then(note);
+  async().incr("key", 1, {.durability = wrong}).then(note);
+  async().counter_cas("key", 1, 2, {.durability = wrong}).then(note);
+  async().get("key", {.at_least = wrong}).then(note);
+  run();
+  EXPECT_EQ(refused, 5);
+  EXPECT_EQ(server_.requests, 0);
+}
+
 // READs may land in the memory until they have ended: so the operation ends after them. A cached
 // place takes two, of the record's head and of the value.
 TEST_F(AsyncClientTest, AGetIntoRegisteredMemoryEndsWhenItsReadsHaveLanded) {

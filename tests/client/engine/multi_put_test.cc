@@ -86,6 +86,15 @@ TEST_F(PackedPuts, EachExpiresInItsOwnTime) {
   }
 }
 
+TEST_F(PackedPuts, OfALevelThatIsNoneAreNotSent) {
+  const auto wrong = static_cast<Durability>(4);
+  for (const auto& put : client().multi_put(items(3), WriteOptions{.durability = wrong})) {
+    ASSERT_FALSE(put);
+    EXPECT_EQ(put.error().code, Code::kInvalidArgument);
+  }
+  EXPECT_EQ(server_.requests, 0);
+}
+
 TEST_F(PackedPuts, OfAServerThatKnowsNoneGoOneByOne) {
   server_.max_packed = 0;
   for (const auto& version : client().multi_put(items(100)))
