@@ -271,9 +271,14 @@ Status CmIdBase::bind(const SocketAddress& local) {
   if (!bound && lacks_infiniband(raw(), bound.error().sys_errno)) {
     return fail_call(Code::kUnsupported, "rdma_bind_addr", EINVAL, kNeedsInfiniband);
   }
+  if (bound || bound.error().sys_errno != EADDRNOTAVAIL) return bound;
   // The kernel returns EADDRNOTAVAIL also if the port is taken on the wildcard, or `local` is a
   // wildcard and the port is taken on one address.
-  if (bound || bound.error().sys_errno != EADDRNOTAVAIL || !is_this_host(local)) return bound;
+  if (!is_this_host(local)) {
+    Error foreign = bound.error();
+    foreign.code = Code::kNoDevice;
+    return std::unexpected(foreign);
+  }
   // The address may have come to this host between the call and the check.
   bound = from_minus_one("rdma_bind_addr", rdma_bind_addr(raw(), local.raw()));
   if (bound || bound.error().sys_errno != EADDRNOTAVAIL) return bound;
