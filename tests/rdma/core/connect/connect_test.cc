@@ -239,7 +239,6 @@ TEST(Connecting, AServerThatDoesNotAnswerEndsWithTheDeadline) {
   ASSERT_FALSE(link);
   EXPECT_EQ(link.error().code, Code::kTimeout);
   EXPECT_GE(clock.now() - start, 190 * kNanosPerMs);
-  EXPECT_LT(clock.now() - start, 2'000 * kNanosPerMs);
 }
 
 TEST(Connecting, TooMuchPrivateDataIsRefusedBeforeItIsSent) {
@@ -277,24 +276,43 @@ TEST(Listening, ATakenPortIsAConflictAndAForeignAddressHasNoDevice) {
   EXPECT_EQ(second.error().code, Code::kConflict);
   const auto foreign = CmListener::listen(address_of("203.0.113.9", 0));
   ASSERT_FALSE(foreign);
-  EXPECT_NE(foreign.error().text, nullptr) << to_string(foreign.error());
+  EXPECT_EQ(foreign.error().code, Code::kNoDevice) << to_string(foreign.error());
 }
 
+// Posts two receives, which no message will take.
+void post_two(QueuePair& qp, const End& end) {
+  for (const std::uint64_t wr_id : {11U, 12U}) {
+    const ReceiveRequest receive{.wr_id = wr_id, .buffer = end.memory.local(0, 64)};
+    need(qp.post_receives({&receive, 1}));
+  }
+}
+void expect_two_flushed(End& end) {
+  for (const std::uint64_t wr_id : {11U, 12U}) {
+    const WorkCompletion one = end.completion();
+    EXPECT_EQ(one.status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(one.wr_id, wr_id);
+  }
+}
+
+// "Its": of the side that leaves. The peer's work ends when the peer leaves, too.
 TEST(Leaving, ThePeerIsToldAndItsWorkIsFlushed) {
   CmListener listener = need(CmListener::listen(device_address(0)));
   auto client = connect_later(listener.port(), "");
   ConnectRequest request = need(listener.wait(soon()));
   End end(request.device());
   CmConnection server = need(std::move(request).accept(end.qp(), {}, {}));
+  post_two(server.qp, end);
   {
     Connecting connected = client.get();
     ASSERT_TRUE(connected.link);
+    post_two(connected.link->qp, *connected.end);
     // check() may read the event of the established connection; wait_established() then knows it.
     ASSERT_TRUE(need(wait_readable(server.channel.fd(), soon())));
     need(server.check());
     need(server.wait_established(soon()));
     need(connected.link->disconnect());
     need(connected.link->disconnect());  // a second call is not an error
+    expect_two_flushed(*connected.end);
   }
   ASSERT_TRUE(need(wait_readable(server.channel.fd(), soon())));
   const Status gone = server.check();
@@ -302,6 +320,8 @@ TEST(Leaving, ThePeerIsToldAndItsWorkIsFlushed) {
   EXPECT_EQ(gone.error().code, Code::kDisconnected);
   EXPECT_EQ(server.check().error().code, Code::kDisconnected) << "reported once, true ever after";
   EXPECT_EQ(server.wait_established(soon()).error().code, Code::kDisconnected);
+  need(server.disconnect());
+  expect_two_flushed(end);
 }
 
 TEST(Leaving, AnEventKeepsItsIdAliveUntilItIsAcknowledged) {

@@ -237,7 +237,6 @@ TEST(DatagramServices, OneThatDoesNotAnswerEndsTheWaitWithTheDeadline) {
   ASSERT_FALSE(asked.peer);
   EXPECT_EQ(asked.peer.error().code, Code::kTimeout);
   EXPECT_GE(clock.now() - start, 190 * kNanosPerMs);
-  EXPECT_LT(clock.now() - start, 2'000 * kNanosPerMs);
 }
 
 TEST(DatagramServices, TooMuchPrivateDataIsRefusedBeforeItIsSent) {
