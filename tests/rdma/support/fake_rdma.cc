@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -34,8 +35,9 @@ struct State {
   ibv_qp_ex queue{};
   ibv_qp_state queue_state = IBV_QPS_RESET;
   ibv_srq shared{};
-  ibv_mr region{};
+  std::deque<ibv_mr> regions;
   unsigned region_access = 0;
+  std::function<void(const void*)> on_deregister;
   std::deque<std::uint64_t> receives;  // of the shared queue, by wr_id
   std::deque<std::uint64_t> taken;     // taken by the queue pair
   struct Done {
@@ -279,6 +281,9 @@ std::size_t FakeRdma::posted_receives() const {
 unsigned FakeRdma::region_access() const {
   return state->region_access;
 }
+void FakeRdma::on_deregister(std::function<void(const void*)> call) {
+  state->on_deregister = std::move(call);
+}
 void FakeRdma::take_receive() {
   state->taken.push_back(state->receives.front());
   state->receives.pop_front();
@@ -382,19 +387,20 @@ int(ibv_query_port)(ibv_context*, std::uint8_t, _compat_ibv_port_attr* port) {
   return 0;
 }
 ibv_mr*(ibv_reg_mr)(ibv_pd* pd, void* address, std::size_t length, int) {
-  state->region = {};
-  state->region.context = pd->context;
-  state->region.pd = pd;
-  state->region.addr = address;
-  state->region.length = length;
-  return &state->region;
+  ibv_mr& made = state->regions.emplace_back();
+  made.context = pd->context;
+  made.pd = pd;
+  made.addr = address;
+  made.length = length;
+  return &made;
 }
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t,
                          unsigned access) {
   state->region_access = access;
   return (ibv_reg_mr)(pd, address, length, 0);
 }
-int ibv_dereg_mr(ibv_mr*) {
+int ibv_dereg_mr(ibv_mr* region) {
+  if (state->on_deregister) state->on_deregister(region->addr);
   return 0;
 }
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -61,6 +62,8 @@ class FakeRdma {
 
   // The access flags of the last region.
   unsigned region_access() const;
+  // From now on it is called with the address of each region that is deregistered.
+  void on_deregister(std::function<void(const void*)> call);
 
   // As the kernel's rdma_rxe; call it before anything is opened.
   void be_soft_roce();

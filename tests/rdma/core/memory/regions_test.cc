@@ -327,22 +327,6 @@ TEST(OwnedRegions, GiveTheBufferBackWithTheError) {
   EXPECT_EQ(empty.error().error.code, Code::kInvalidArgument);
 }
 
-TEST(OwnedRegions, EndTheOldRegistrationBeforeItsBuffer) {
-  const auto pd = some_domain();
-  static int failures = 0;
-  const auto before = set_teardown_handler([](const Error&) noexcept { ++failures; });
-  const auto make = [&] {
-    return std::move(*OwnedRegion<Pages>::enroll(pd, need(Pages::map(1 << 16)), kEverything));
-  };
-  auto region = make();
-  for (int i = 0; i < 5; ++i)
-    region = make();
-  auto moved = std::move(region);
-  EXPECT_EQ(moved.size(), std::size_t{1} << 16);
-  EXPECT_EQ(failures, 0);
-  set_teardown_handler(before);
-}
-
 // In a process that may not lock unlimited memory, like a user's process without root.
 [[noreturn]] void register_above_the_limit() {
   __user_cap_header_struct who{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
