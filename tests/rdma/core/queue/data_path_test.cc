@@ -407,16 +407,13 @@ TEST(Failures, WorkPostedInErrorStateCompletesAsFlushedInOrder) {
   EXPECT_EQ(marker.wr_id, 4711U);
 }
 
-TEST(Failures, ADeadPeerIsNoticedWithinASecond) {
+TEST(Failures, ADeadPeerIsReportedAsUnreachable) {
   Loopback loop;
   loop.server.qp.reset();  // silently: the client gets no message
-  const SteadyClock clock;
-  const Nanos start = clock.now();
   const WorkCompletion done = run(loop.client, [&](Batch& batch) {
     batch.read(1, OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
   });
   EXPECT_EQ(explain(done.status).kind, WcClass::kPeerUnreachable) << done.status;
-  EXPECT_LT(clock.now() - start, 3'000 * kNanosPerMs);
 }
 
 TEST(Failures, AMissingReceiveDelaysButDoesNotKill) {
