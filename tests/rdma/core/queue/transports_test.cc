@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -196,10 +197,26 @@ TEST(UnreliableConnections, WriteAndTellThePeer) {
 // posted; RC would wait for a receive.
 TEST(UnreliableConnections, LoseAMessageThatNobodyReceives) {
   Two<Uc> two;
-  auto b = need(std::move(two.b).handshake(two.of_a));
+  auto b = need(std::move(two.b).handshake(two.of_a, {.remote_access = AccessFlags::kRemoteWrite}));
   auto a = need(std::move(two.a).handshake(two.of_b));
-  need(post(a, [](auto& batch) { batch.send(1, OpFlags::kSignaled, inlined(as_bytes("lost"))); }));
+  // Packets arrive in order: when the bytes of the WRITE are there, the message has been dropped.
+  const std::atomic_ref<std::byte> written(*two.server.at(0));
+  need(post(a, [&](auto& batch) {
+    batch.send(1, OpFlags::kSignaled, inlined(as_bytes("lost")));
+    batch.write(2, OpFlags::kSignaled, inlined(as_bytes("x")),
+                *two.server.memory.remote().subspan(0, 1));
+  }));
+  for (const WorkCompletion& one : two.client.completions(2))
+    EXPECT_TRUE(one.ok());
+  for (const Deadline end = soon(); written.load() == std::byte{};)
+    ASSERT_FALSE(end.passed()) << "the WRITE did not arrive";
+  post_receive(b, two.server, 1);
+  post_receive(b, two.server, 2);
+  need(post(a,
+            [](auto& batch) { batch.send(3, OpFlags::kSignaled, inlined(as_bytes("received"))); }));
   EXPECT_TRUE(two.client.completion().ok());
+  EXPECT_EQ(two.server.completion().byte_length, 8U);
+  EXPECT_EQ(text_at(two.server, kSlot, 8), "received");
   std::array<WorkCompletion, 1> none;
   EXPECT_EQ(need(two.server.queue.poll(none)), 0U);
 }
