@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "rkv/rdma/extended_device.h"
 #include "rkv/rdma/gid_choice.h"
@@ -20,15 +21,56 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
+// Expects a line that has `heading`, and after it all of `values` in this order.
+void expect_line(const std::string& text, const std::string& heading,
+                 const std::vector<std::string>& values) {
+  std::size_t at = text.find(heading);
+  ASSERT_NE(at, std::string::npos) << text << "lacks " << heading;
+  const std::string line = text.substr(at, text.find('\n', at) - at);
+  at = heading.size();
+  for (const std::string& value : values) {
+    at = line.find(value, at);
+    ASSERT_NE(at, std::string::npos) << '"' << line << "\" lacks " << value;
+    at += value.size();
+  }
+}
+template <class... T>
+std::vector<std::string> texts(const T&... values) {
+  return {fmt::format("{}", values)...};
+}
+
 TEST(DeviceDescriptions, TellEverything) {
   const Device device = need(Device::open_first_active());
   const std::string text = describe(device);
   std::fputs(text.c_str(), stdout);
-  for (const char* part : {"GUID", "firmware", "queue pairs:", "clock:", "packet pacing:",
-                           "paging on demand:", "moderation:", "port 1: ACTIVE", "GID "}) {
-    EXPECT_TRUE(contains(text, part)) << part;
+  const DeviceInfo info = device.info();
+  expect_line(text, "device " + info.name,
+              texts(info.node_type, to_string(info.transport), info.guid.to_string(),
+                    info.kernel_index.value(), info.ports.size()));
+  const DeviceAttributes limits = need(device.attributes());
+  expect_line(text, "firmware:", texts(limits.firmware));
+  expect_line(text, "regions:", texts(limits.max_regions));
+  expect_line(text, "queue pairs:",
+              texts(limits.max_queue_pairs, limits.max_work_requests, limits.max_sge));
+  expect_line(text,
+              "completion queues:", texts(limits.max_completion_queues, limits.max_completions));
+  expect_line(text, "shared receive queues:", texts(limits.max_srq, limits.max_srq_work_requests));
+  expect_line(text, "READs and atomics outstanding:",
+              texts(limits.max_reads_as_initiator, limits.max_reads_as_responder));
+  expect_line(text, "memory windows:", texts(limits.max_windows));
+  const ExtendedAttributes extended = need(query_extended(device));
+  expect_line(text, "clock:", {extended.has_clock() ? std::to_string(extended.clock_khz) : "none"});
+  expect_line(text, "packet pacing:", {extended.has_packet_pacing() ? "kbit/s" : "none"});
+  expect_line(text, "paging on demand", {extended.has_on_demand_paging() ? "RC" : "none"});
+  expect_line(text, "moderation:", {extended.has_moderation() ? "completions" : "none"});
+  for (std::uint8_t number = 1; number <= limits.port_count; ++number) {
+    const PortAttributes port = need(device.port(number));
+    expect_line(text, fmt::format("port {}: ", number),
+                texts(to_string(port.state), port.ethernet ? "Ethernet" : "InfiniBand",
+                      port.active_mtu_bytes, port.max_mtu_bytes, port.gid_count));
   }
-  EXPECT_TRUE(contains(text, device.name()));
+  for (const GidEntry& gid : need(device.gid_table()))
+    EXPECT_TRUE(contains(text, gid.to_string())) << gid.to_string();
 }
 
 TEST(DeviceInfos, HaveTypeTransportAndKernelIndex) {
@@ -76,6 +118,8 @@ TEST(ObjectDescriptions, TellStateLimitsAndKeys) {
   const std::string region = describe(loop.client.memory);
   EXPECT_TRUE(contains(region, "1 MiB")) << region;
   EXPECT_TRUE(contains(region, "remote read")) << region;
+  expect_line(region, "lkey", {fmt::format("{:#x}", loop.client.memory.raw()->lkey)});
+  expect_line(region, "rkey", {fmt::format("{:#x}", loop.client.memory.raw()->rkey)});
   const std::string queue = describe(loop.client.queue);
   EXPECT_TRUE(contains(queue, "byte length")) << queue;
   EXPECT_TRUE(contains(describe(loop.client.channel), "descriptor")) << queue;
