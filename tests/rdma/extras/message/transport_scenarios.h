@@ -13,6 +13,7 @@
 
 #include "rkv/rdma/message/any_transport.h"
 #include "tests/rdma/extras/message/ends.h"
+#include "tests/rdma/support/teardown.h"
 
 namespace rkv::rdma::testing {
 
@@ -254,7 +255,9 @@ TYPED_TEST_P(TransportScenarios, DisconnectingTwiceIsNoErrorAndSendingAfterwards
   need(ends.server.disconnect());
 }
 
+// Each object is destroyed after those that depend on it, else its destructor reports an error.
 TYPED_TEST_P(TransportScenarios, EndsMayBeDroppedWithEverythingUnderWay) {
+  const TeardownErrors errors;
   for (const bool client_first : {true, false}) {
     auto ends = this->tiny();
     const std::size_t sent = fill(ends.client, 0, 100);
@@ -267,6 +270,7 @@ TYPED_TEST_P(TransportScenarios, EndsMayBeDroppedWithEverythingUnderWay) {
     server.reset();
     client.reset();
   }
+  EXPECT_EQ(errors.count(), 0);
 }
 
 TYPED_TEST_P(TransportScenarios, SeveralConnectionsOfOneListener) {
