@@ -8,6 +8,7 @@
 // Thread safety: one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
@@ -111,9 +112,11 @@ class Link {
   std::optional<CmConnection> connection_;
 };
 
-// The two ways to a connected State: dial() and answer(). A State provides kKind, make(device,
-// options, shared queue), link(), token(), meet(peer's token), post_receives(), and
-// begin(deadline), which is called last. The transports differ only in these. `shared` may be null.
+// The ways to a connected State: dial() and answer(), which wait for the peer, and admit() with
+// try_finish(), which do not. A State provides kKind, make(device, options, shared queue), link(),
+// token(), meet(peer's token), post_receives(), and last begin(deadline) or try_begin(deadline),
+// which returns whether the peer has done its part. The transports differ only in these. `shared`
+// may be null.
 template <class State, class Options>
 auto dial(const Options& options, SharedQueue* shared, const SocketAddress& peer,
           const Deadline& deadline)
@@ -138,11 +141,10 @@ auto dial(const Options& options, SharedQueue* shared, const SocketAddress& peer
   return state;
 }
 
+// Answers the request.
 template <class State, class Options>
-auto answer(const Options& options, SharedQueue* shared, CmListener& listener,
-            const Deadline& deadline)
+auto admit(const Options& options, SharedQueue* shared, ConnectRequest request)
     -> decltype(State::make(std::declval<Device&>(), options, shared)) {
-  RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
   const Result<Token> token = decode(request.private_data(), State::kKind);
   if (!token) {
     // An error of reject() means that the peer has already given up. Report the error of the token.
@@ -159,9 +161,35 @@ auto answer(const Options& options, SharedQueue* shared, CmListener& listener,
                        std::move(request).accept(std::move(link.fresh()), link.parameters(),
                                                  encode(state->token())));
   RKV_RETURN_IF_ERROR(link.adopt(std::move(connection)));
-  RKV_RETURN_IF_ERROR(link.connection().wait_established(deadline));
+  return state;
+}
+
+template <class State, class Options>
+auto answer(const Options& options, SharedQueue* shared, CmListener& listener,
+            const Deadline& deadline)
+    -> decltype(State::make(std::declval<Device&>(), options, shared)) {
+  RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
+  RKV_ASSIGN_OR_RETURN(auto state, admit<State>(options, shared, std::move(request)));
+  RKV_RETURN_IF_ERROR(state->link().connection().wait_established(deadline));
   RKV_RETURN_IF_ERROR(state->begin(deadline));
   return state;
+}
+
+// The limit for the device to bind a window, which does not depend on the peer.
+inline constexpr std::chrono::seconds kBindLimit{1};
+
+// After admit(): true when the State can be used. False: call again when fd() is readable.
+template <class State>
+Result<bool> try_finish(State& state) {
+  Link& link = state.link();
+  for (bool established = false; !established;) {
+    RKV_ASSIGN_OR_RETURN(const bool quiet, link.arm([&]() -> Result<bool> {
+      RKV_ASSIGN_OR_RETURN(established, link.connection().try_established());
+      return !established;
+    }));
+    if (quiet) return false;
+  }
+  return state.try_begin(Deadline::in(kBindLimit));
 }
 
 }  // namespace rkv::rdma::detail

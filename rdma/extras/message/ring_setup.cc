@@ -148,7 +148,8 @@ Status RingState::post_receives() {
   return {};
 }
 
-Status RingState::begin(const Deadline& deadline) {
+// The steps that need nothing of the peer.
+Status RingState::open(const Deadline& deadline) {
   // Each side READs the other's head, so both depths must be positive.
   const ReadDepths depths = link_.connection().depths;
   if (kind_ == TransportKind::kReadRing && (depths.initiator == 0 || depths.responder == 0)) {
@@ -159,6 +160,12 @@ Status RingState::begin(const Deadline& deadline) {
   }
   if (timer_.get() >= 0) RKV_RETURN_IF_ERROR(link_.watch(timer_.get()));
   if (windows_) RKV_RETURN_IF_ERROR(open_window(deadline));
+  opened_ = true;
+  return {};
+}
+
+Result<bool> RingState::try_begin(const Deadline& deadline) {
+  if (!opened_) RKV_RETURN_IF_ERROR(open(deadline));
   while (key_due_) {
     RKV_ASSIGN_OR_RETURN(const bool quiet, link_.arm([this]() -> Result<bool> {
       RKV_RETURN_IF_ERROR(reap());
@@ -166,11 +173,18 @@ Status RingState::begin(const Deadline& deadline) {
     }));
     if (!key_due_) break;
     if (link_.ended()) return std::unexpected(link_.error());
-    if (!quiet) continue;
+    if (quiet) return false;
+  }
+  return true;
+}
+
+Status RingState::begin(const Deadline& deadline) {
+  for (;;) {
+    RKV_ASSIGN_OR_RETURN(const bool begun, try_begin(deadline));
+    if (begun) return {};
     RKV_ASSIGN_OR_RETURN(const bool woken, wait_readable(link_.fd(), deadline));
     if (!woken) return fail(Code::kTimeout, "the peer did not send the key of its ring in time");
   }
-  return {};
 }
 
 // The key is sent like a credit: it takes a credit's place in the send queue.

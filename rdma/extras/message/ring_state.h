@@ -43,8 +43,10 @@ class RingState {
   Status meet(const Token& peer);
   Status post_receives();
   // Opens the ring by a window, if one is used, and waits for the key of the peer's ring if it has
-  // one.
+  // one. try_begin() does not wait for the key, and returns whether it is there; the deadline is
+  // that of the window.
   Status begin(const Deadline& deadline);
+  Result<bool> try_begin(const Deadline& deadline);
   // Also ends the peer's access: no WRITE lands after this call.
   Status disconnect();
 
@@ -85,6 +87,7 @@ class RingState {
   void publish(const Freed& freed);
   void take_head();
   void take_freed(std::uint64_t word);
+  Status open(const Deadline& deadline);
   Status open_window(const Deadline& deadline);
   Status take_key(const WorkCompletion& one);
   void take_send(const WorkCompletion& one);
@@ -110,6 +113,7 @@ class RingState {
   // After link_, so that windows are destroyed before their queue pair.
   std::optional<Lessor> lessor_;
   std::optional<Lease> lease_;
+  bool opened_ = false;
   bool key_due_ = false;  // the peer's ring has a window; its first message is the key
   RemoteSpan peer_ring_;
   RemoteSpan peer_head_;

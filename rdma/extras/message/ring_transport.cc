@@ -295,6 +295,9 @@ const RingTransport::Counters& RingTransport::counters() const {
 bool RingTransport::uses_window() const {
   return state().uses_window();
 }
+Result<bool> RingTransport::try_finish() {
+  return detail::try_finish(state());
+}
 const QueuePair& RingTransport::queue_pair() const {
   return state().link().queue_pair();
 }
@@ -305,6 +308,13 @@ Result<CreditRingTransport> CreditRingBuilder::connect(const SocketAddress& peer
   RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::CreditRing>(
                                        options, detail::shared_of(driver), peer, deadline));
   return CreditRingTransport(std::move(state));
+}
+Result<AcceptingTransport<CreditRingTransport>> CreditRingBuilder::start_accept(
+    ConnectRequest request) const {
+  RKV_RETURN_IF_ERROR(detail::validate(options));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::admit<detail::CreditRing>(
+                                       options, detail::shared_of(driver), std::move(request)));
+  return AcceptingTransport(CreditRingTransport(std::move(state)));
 }
 Result<CreditRingTransport> CreditRingBuilder::accept(CmListener& listener,
                                                       const Deadline& deadline) const {
@@ -319,6 +329,13 @@ Result<ReadRingTransport> ReadRingBuilder::connect(const SocketAddress& peer,
   RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::ReadRing>(
                                        options, detail::shared_of(driver), peer, deadline));
   return ReadRingTransport(std::move(state));
+}
+Result<AcceptingTransport<ReadRingTransport>> ReadRingBuilder::start_accept(
+    ConnectRequest request) const {
+  RKV_RETURN_IF_ERROR(detail::validate(options));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::admit<detail::ReadRing>(
+                                       options, detail::shared_of(driver), std::move(request)));
+  return AcceptingTransport(ReadRingTransport(std::move(state)));
 }
 Result<ReadRingTransport> ReadRingBuilder::accept(CmListener& listener,
                                                   const Deadline& deadline) const {

@@ -78,6 +78,7 @@ class SendReceiveState {
     return {};
   }
   static Status begin(const Deadline& /*deadline*/) { return {}; }
+  static Result<bool> try_begin(const Deadline& /*deadline*/) { return true; }
   Status post_receives() {
     for (std::uint32_t i = 0; i < options_.receive_buffers; ++i)
       RKV_RETURN_IF_ERROR(post(i));
@@ -291,6 +292,10 @@ const QueuePair& SendReceiveTransport::queue_pair() const {
   return state().link().queue_pair();
 }
 
+Result<bool> SendReceiveTransport::try_finish() {
+  return detail::try_finish(state());
+}
+
 Result<SendReceiveTransport> SendReceiveBuilder::connect(const SocketAddress& peer,
                                                          const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
@@ -305,6 +310,14 @@ Result<SendReceiveTransport> SendReceiveBuilder::accept(CmListener& listener,
   RKV_ASSIGN_OR_RETURN(auto state, detail::answer<detail::SendReceiveState>(
                                        options, detail::shared_of(driver), listener, deadline));
   return SendReceiveTransport(std::move(state));
+}
+
+Result<AcceptingTransport<SendReceiveTransport>> SendReceiveBuilder::start_accept(
+    ConnectRequest request) const {
+  RKV_RETURN_IF_ERROR(detail::validate(options));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::admit<detail::SendReceiveState>(
+                                       options, detail::shared_of(driver), std::move(request)));
+  return AcceptingTransport(SendReceiveTransport(std::move(state)));
 }
 
 }  // namespace rkv::rdma

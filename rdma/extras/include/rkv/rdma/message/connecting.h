@@ -12,6 +12,10 @@
 //   RKV_CO_ASSIGN_OR_RETURN(CmConnection link,
 //       std::move(request).accept(std::move(qp), parameters, {}));    // does not wait
 //   RKV_CO_RETURN_IF_ERROR(co_await established(executor, link, deadline));
+//   // Or a message transport: its builder answers.
+//   RKV_CO_ASSIGN_OR_RETURN(auto accepting, builder.start_accept(std::move(request)));
+//   RKV_CO_ASSIGN_OR_RETURN(auto transport,
+//       co_await accepted(executor, std::move(accepting), deadline));
 //
 // Invariants:
 //   SETUP-1  No wait of one connection is a wait of another. Each has an event channel of its own,
@@ -35,6 +39,7 @@
 #include <variant>
 
 #include "rkv/rdma/connect.h"
+#include "rkv/rdma/message/accepting.h"
 #include "rkv/rdma/message/executor.h"
 
 namespace rkv::rdma {
@@ -109,6 +114,14 @@ struct Accepting {
   Result<std::optional<ConnectRequest>> attempt() { return listener.next(); }
 };
 
+template <class T>
+struct Finishing {
+  AcceptingTransport<T> accepting;
+
+  int fd() const { return accepting.fd(); }
+  Result<std::optional<T>> attempt() { return accepting.try_accept(); }
+};
+
 // std::monostate stands for an event without a value.
 struct Established {
   CmConnection& connection;
@@ -163,6 +176,13 @@ inline auto connect(Executor& executor, Connector connector, PreparedQueuePair<>
 inline auto next_request(Executor& executor, CmListener& listener, Until until = {}) {
   return detail::DescriptorWaiter<ConnectRequest, detail::Accepting>(executor, {listener},
                                                                      std::move(until));
+}
+
+// Passive side: a message transport of start_accept(), which is destroyed if the wait ends early.
+template <class T>
+auto accepted(Executor& executor, AcceptingTransport<T> accepting, Until until = {}) {
+  return detail::DescriptorWaiter<T, detail::Finishing<T>>(executor, {std::move(accepting)},
+                                                           std::move(until));
 }
 
 // Passive side: the end of the handshake, as CmConnection::wait_established().

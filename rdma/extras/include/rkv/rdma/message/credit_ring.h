@@ -36,7 +36,11 @@ struct RKV_EXPORT CreditRingBuilder {
   Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
   // kInvalidArgument names the option and its range.
   Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
+  // Both wait for the peer: a client that does not finish its handshake, or does not send the key
+  // of its ring, keeps accept() until the deadline. start_accept() answers a request of
+  // CmListener::next() and does not wait.
   Result<Transport> accept(CmListener& listener, const Deadline& deadline) const;
+  Result<AcceptingTransport<Transport>> start_accept(ConnectRequest request) const;
 };
 static_assert(TransportBuilder<CreditRingBuilder>);
 

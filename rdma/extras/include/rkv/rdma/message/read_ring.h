@@ -40,7 +40,11 @@ struct RKV_EXPORT ReadRingBuilder {
   // kInvalidArgument names the option and its range; kUnsupported: one of the two sides does not
   // grant READs to the other.
   Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
+  // Both wait for the peer: a client that does not finish its handshake, or does not send the key
+  // of its ring, keeps accept() until the deadline. start_accept() answers a request of
+  // CmListener::next() and does not wait.
   Result<Transport> accept(CmListener& listener, const Deadline& deadline) const;
+  Result<AcceptingTransport<Transport>> start_accept(ConnectRequest request) const;
 };
 static_assert(TransportBuilder<ReadRingBuilder>);
 

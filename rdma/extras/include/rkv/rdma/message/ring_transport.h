@@ -30,6 +30,7 @@
 #include "rkv/export.h"
 #include "rkv/rdma/connect.h"
 #include "rkv/rdma/lease.h"
+#include "rkv/rdma/message/accepting.h"
 #include "rkv/rdma/message/transport_of.h"
 
 namespace rkv::rdma {
@@ -69,6 +70,11 @@ class RKV_EXPORT RingTransport : public TransportOf<detail::RingState> {
 
  protected:
   explicit RingTransport(std::unique_ptr<detail::RingState> state);
+
+ private:
+  template <class T>
+  friend class AcceptingTransport;
+  Result<bool> try_finish();
 };
 
 }  // namespace rkv::rdma

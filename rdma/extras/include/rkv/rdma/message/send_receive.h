@@ -28,6 +28,7 @@
 
 #include "rkv/export.h"
 #include "rkv/rdma/connect.h"
+#include "rkv/rdma/message/accepting.h"
 #include "rkv/rdma/message/message_driver.h"
 #include "rkv/rdma/message/transport_of.h"
 
@@ -58,6 +59,8 @@ class RKV_EXPORT SendReceiveTransport : public TransportOf<detail::SendReceiveSt
 
  private:
   friend struct SendReceiveBuilder;
+  friend class AcceptingTransport<SendReceiveTransport>;
+  Result<bool> try_finish();
   explicit SendReceiveTransport(std::unique_ptr<detail::SendReceiveState> state);
 };
 static_assert(MessageTransport<SendReceiveTransport>);
@@ -72,7 +75,10 @@ struct RKV_EXPORT SendReceiveBuilder {
   Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
   // kInvalidArgument names the option and its range.
   Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
+  // Both wait for the peer: a client that does not finish its handshake keeps accept() until the
+  // deadline. start_accept() answers a request of CmListener::next() and does not wait.
   Result<Transport> accept(CmListener& listener, const Deadline& deadline) const;
+  Result<AcceptingTransport<Transport>> start_accept(ConnectRequest request) const;
 };
 static_assert(TransportBuilder<SendReceiveBuilder>);
 
