@@ -127,8 +127,13 @@ TEST(OneSided, AReadOfNoBytesChangesNothing) {
   for (std::uint32_t i = 0; i < 2 * loop.client.qp->send_length(); ++i)
     ASSERT_TRUE(read(loop.client.memory.local(0, 8)).ok());
   store_le<std::uint64_t>(loop.client.at(0), 1);
-  for (std::uint32_t i = 0; i < 2 * loop.client.qp->send_length(); ++i)
-    ASSERT_TRUE(read(RegisteredSpan()).ok());
+  const bool iwarp = need(loop.device.attributes()).iwarp;
+  bool stands = true;
+  for (std::uint32_t i = 0; stands && i < 2 * loop.client.qp->send_length(); ++i) {
+    stands = read(RegisteredSpan()).ok();
+    // Soft-iWARP ends the connection if its peer is still sending (rdma/README.md).
+    EXPECT_TRUE(stands || iwarp);
+  }
   EXPECT_EQ(loop.client.word(0), 1U);
 }
 
