@@ -196,10 +196,12 @@ int ClassicPoster::post(std::size_t count) {
   if (answer == -1 && errno != 0) answer = errno;
   answer = answer == 0 ? ENOMEM : std::abs(answer);
   // Verbs have no query for immediate data, which iWARP (RFC 5040) lacks.
-  if (answer == EINVAL && iwarp_ && refused != nullptr && carries_immediate(*refused)) {
+  // After others in a chain the doorbell's answer hides the reason.
+  if (iwarp_ && refused != nullptr && carries_immediate(*refused)) {
     answer = EOPNOTSUPP;
   }
   if (refused != chain_.data()) {
+    refused_in_the_middle_ = true;
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
     report_teardown(from_errno("ibv_modify_qp", ibv_modify_qp(to_, &attributes, IBV_QP_STATE)));

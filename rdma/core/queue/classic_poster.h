@@ -40,6 +40,8 @@ class ClassicPoster final : public ibv_qp_ex {
   };
   // `to` must outlive the object.
   ClassicPoster(ibv_qp* to, const Options& options);
+  // Whether POSTER-2 has happened.
+  bool refused_in_the_middle() const { return refused_in_the_middle_; }
   ClassicPoster(const ClassicPoster&) = delete;
   ClassicPoster& operator=(const ClassicPoster&) = delete;
 
@@ -60,6 +62,7 @@ class ClassicPoster final : public ibv_qp_ex {
 
   ibv_qp* to_;
   bool iwarp_;
+  bool refused_in_the_middle_ = false;
   std::size_t room_;  // requests of the longest batch
   std::size_t most_pieces_;
   std::size_t inline_bytes_;

@@ -340,7 +340,7 @@ Polled CompletionQueue::poll_one_by_one(std::span<WorkCompletion> out) const noe
     const int started = ibv_start_poll(extended_, &none);
     // Completions read so far are valid; a broken queue fails again at the next call.
     if (started != 0 && started != ENOENT && count == 0) {
-      return Polled::of_start_poll(-std::int64_t{started});
+      return Polled::failed(started);
     }
     if (started != 0) break;
     detail::fill(one, extended_, true);

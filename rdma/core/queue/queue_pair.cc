@@ -142,6 +142,13 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
     return fail(Code::kInvalidArgument, "inline_bytes is 0 to 1024");
   }
   RKV_RETURN_IF_ERROR(has_newer_operations(pd.device(), operations));
+  // rdma-core's SoftRoCE gives all pieces of ibv_wr_set_sge_list the first one's length.
+  const bool older = limits.soft_roce && options.send_sge > 1;
+  if (older && (operations & (SendOps::kFlush | SendOps::kAtomicWrite)) != SendOps::kNone) {
+    return fail_call(Code::kUnsupported, "ibv_post_send", EOPNOTSUPP,
+                     "SoftRoCE has no atomic write and no flush on a queue pair of several pieces "
+                     "(QueuePairOptions::send_sge)");
+  }
   // The kernel numbers queues separately for each opened device. A queue of another context would
   // be taken for the queue with the same number in this context.
   const ibv_context* const opened = pd.raw()->context;
@@ -183,8 +190,7 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   } else {
     extended = ibv_qp_to_qp_ex(state->queue);
   }
-  // rdma-core's SoftRoCE gives all pieces of ibv_wr_set_sge_list the first one's length.
-  if (limits.soft_roce && options.send_sge > 1) extended = nullptr;
+  if (older) extended = nullptr;
   state->send_length = wanted.cap.max_send_wr;
   state_ = std::move(state);
   limits_ = {.inline_bytes = std::min(wanted.cap.max_inline_data, detail::kMaxInlineBytes),
@@ -287,6 +293,9 @@ bool QueuePairBase::has_shared_receive_queue() const {
 }
 const Device& QueuePairBase::device() const {
   return live().device;
+}
+bool QueuePairBase::refused_in_the_middle() const {
+  return live().poster != nullptr && live().poster->refused_in_the_middle();
 }
 ProtectionDomain QueuePairBase::domain() const {
   return ProtectionDomain::adopt(live().device, live().domain);

@@ -14,6 +14,7 @@ namespace rkv::rdma {
 namespace {
 
 constexpr std::uint32_t kMostReceives = 16384;
+constexpr std::uint32_t kMostPeers = 65536;
 constexpr WcField kSourceFields = WcField::kByteLength | WcField::kQueuePair |
                                   WcField::kSourceQueuePair | WcField::kSlid |
                                   WcField::kServiceLevel | WcField::kPathBits;
@@ -23,8 +24,8 @@ Status check(const DatagramSocketOptions& options) {
   if (options.receives == 0 || options.receives > kMostReceives) {
     return fail(Code::kInvalidArgument, "DatagramSocketOptions::receives is from 1 to 16384");
   }
-  if (options.peers == 0) {
-    return fail(Code::kInvalidArgument, "DatagramSocketOptions::peers is at least 1");
+  if (options.peers == 0 || options.peers > kMostPeers) {
+    return fail(Code::kInvalidArgument, "DatagramSocketOptions::peers is from 1 to 65536");
   }
   if (options.qkey >> 31 != 0) {
     return fail(Code::kInvalidArgument,
@@ -89,10 +90,11 @@ class DatagramSocket::State {
   Status wait_sent(const Deadline& deadline);
   Result<std::optional<IncomingDatagram>> take(const Deadline& deadline);
 
+  // Before the queue pair, which may still name one of them when it ends.
+  std::vector<Known> handles_;
   Parts parts_;
   std::uint32_t receives_;
   std::size_t most_handles_;
-  std::vector<Known> handles_;
   std::size_t oldest_ = 0;                            // of handles_, the next to be replaced
   bool sending_ = false;                              // the outgoing bytes and a handle are in use
   std::optional<std::uint32_t> lent_ = std::nullopt;  // the buffer that the caller reads
@@ -113,10 +115,11 @@ Result<const AddressHandle*> DatagramSocket::State::handle_of(const AddressAttri
 
 Status DatagramSocket::State::wait_sent(const Deadline& deadline) {
   if (!sending_) return {};
-  const Result<WorkCompletion> done = parts_.sent.wait_one(deadline);
-  if (!done && done.error().code == Code::kTimeout) return std::unexpected(done.error());
+  WorkCompletion done;
+  RKV_ASSIGN_OR_RETURN(const std::size_t count, parts_.sent.wait({&done, 1}, deadline));
+  if (count == 0) return fail(Code::kTimeout, "the datagram has not left yet");
   sending_ = false;
-  if (!done) return std::unexpected(done.error());
+  if (!done.ok()) return std::unexpected(wc_error("a datagram", done.status));
   return {};
 }
 
@@ -152,7 +155,12 @@ Result<std::optional<IncomingDatagram>> DatagramSocket::State::take(const Deadli
   if (status != IBV_WC_SUCCESS) return std::unexpected(wc_error("a receive", status));
   const Result<ReceivedDatagram> got = ReceivedDatagram::from(buffer(*lent_), bytes);
   if (!got) return std::nullopt;
-  const Result<AddressAttributes> sender = reply_address(parts_.port, source, *got, parts_.gids);
+  Result<AddressAttributes> sender = reply_address(parts_.port, source, *got, parts_.gids);
+  if (!sender && sender.error().code == Code::kNotFound) {
+    // The interface may have got another address.
+    RKV_ASSIGN_OR_RETURN(parts_.gids, parts_.pd.device().gid_table());
+    sender = reply_address(parts_.port, source, *got, parts_.gids);
+  }
   if (!sender) return std::nullopt;
   return IncomingDatagram{.payload = got->payload(), .sender = *sender, .qp_num = source.qp_num};
 }
@@ -162,6 +170,7 @@ Result<IncomingDatagram> DatagramSocket::State::receive(const Deadline& deadline
     if (lent_) RKV_RETURN_IF_ERROR(post(*std::exchange(lent_, std::nullopt)));
     RKV_ASSIGN_OR_RETURN(const std::optional<IncomingDatagram> got, take(deadline));
     if (got) return *got;
+    if (deadline.passed()) return fail(Code::kTimeout, "no datagram came");
   }
 }
 

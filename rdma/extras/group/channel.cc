@@ -116,7 +116,9 @@ Scope::~Scope() {
 }
 
 Status Scope::post(std::span<const Work> work) {
-  RKV_RETURN_IF_ERROR(state_->wait_established(deadline_));
+  const bool sends =
+      std::ranges::any_of(work, [](const Work& one) { return one.op != WorkOp::kReceive; });
+  if (sends) RKV_RETURN_IF_ERROR(state_->wait_established(deadline_));
   return state_->post(work, {});
 }
 
@@ -192,12 +194,8 @@ detail::ChannelState& Channel::state() const {
 
 Result<Done> Channel::run(const Work& work, const Deadline& deadline) {
   detail::ChannelState::NodeRef node;
-  if (work.op == WorkOp::kReceive) {
-    node = state().take_expected(work.local);
-  } else {
-    RKV_RETURN_IF_ERROR(state().wait_established(deadline));
-  }
-  if (!node.is_set()) RKV_RETURN_IF_ERROR(state().post({&work, 1}, {&node, 1}));
+  if (work.op != WorkOp::kReceive) RKV_RETURN_IF_ERROR(state().wait_established(deadline));
+  RKV_RETURN_IF_ERROR(state().post({&work, 1}, {&node, 1}));
   if (!detail::wait_until(state(), deadline, [&] { return state().is_done(node); })) {
     const Error error = detail::timed_out(work.op);
     detail::cut_off(state(), error);

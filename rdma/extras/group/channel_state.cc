@@ -37,6 +37,9 @@ Status check(const Work& work) {
   if (is_atomic(work.op) && work.local.size() != 8) {
     return fail(Code::kInvalidArgument, "the old value of an atomic takes exactly 8 bytes");
   }
+  if (is_atomic(work.op) && work.remote.address % 8 != 0) {
+    return fail(Code::kInvalidArgument, "the word of an atomic is not at a multiple of 8");
+  }
   if (has_remote(work.op) && work.local.size() > work.remote.length) {
     return fail(Code::kInvalidArgument, "the local span is longer than the remote one");
   }
@@ -91,7 +94,17 @@ ChannelState::~ChannelState() {
   RKV_CHECK(!scope_open_, "a channel is destroyed within its own scope");
 }
 
-Status ChannelState::check_room(std::span<const Work> work) {
+std::uint32_t ChannelState::find_expected(std::span<const Work> work, std::span<NodeRef> nodes) {
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < nodes.size() && !expected_.empty(); ++i) {
+    if (work[i].op != WorkOp::kReceive) continue;
+    nodes[i] = take_expected(work[i].local);
+    if (nodes[i].is_set()) ++count;
+  }
+  return count;
+}
+
+Status ChannelState::check_room(std::span<const Work> work, std::uint32_t expected) {
   if (broken()) {
     return fail(Code::kDisconnected, "the channel is broken by an earlier failure: connect again");
   }
@@ -100,19 +113,19 @@ Status ChannelState::check_room(std::span<const Work> work) {
     RKV_RETURN_IF_ERROR(check(one));
     if (one.op != WorkOp::kReceive) ++sends;
   }
-  const auto receives = static_cast<std::uint32_t>(work.size()) - sends;
+  const auto receives = static_cast<std::uint32_t>(work.size()) - sends - expected;
   // A node that is done but not taken occupies a node, not a queue slot. The length of the free
   // list counts such nodes.
   const auto fits = [&] {
     if (sends_ + sends > options_.sends || receives_ + receives > options_.receives) return false;
     std::size_t room = 0;
-    for (std::uint32_t i = free_; i != kNone && room < work.size(); i = nodes_[i].next)
+    for (std::uint32_t i = free_; i != kNone && room < sends + receives; i = nodes_[i].next)
       ++room;
-    return room == work.size();
+    return room == sends + receives;
   };
   if (fits()) return {};
   reap();
-  if (broken()) return check_room({});
+  if (broken()) return check_room({}, 0);
   if (fits()) return {};
   return fail(Code::kBusy, "the channel is full: no more operations may be outstanding");
 }
@@ -158,7 +171,7 @@ Status ChannelState::post_receive(QueuePairBase& on, const RegisteredSpan& buffe
 
 Status ChannelState::expect(QueuePairBase& on, const RegisteredSpan& buffer) {
   const Work work = Work::receive(buffer);
-  RKV_RETURN_IF_ERROR(check_room({&work, 1}));
+  RKV_RETURN_IF_ERROR(check_room({&work, 1}, 0));
   const NodeRef node = acquire(work, false);
   if (const Status posted = post_receive(on, buffer, node); !posted) {
     unacquire(node);
@@ -184,10 +197,28 @@ void ChannelState::adopt(CmConnection link) {
 }
 
 Status ChannelState::wait_established(const Deadline& deadline) {
-  if (!link_ || link_->established || broken()) return {};
+  if (is_established() || broken()) return {};
   const Status done = link_->wait_established(deadline);
-  if (!done && link_->ended) check_link();
-  return done;
+  if (done) return {};
+  if (link_->ended) {
+    check_link();
+    return done;
+  }
+  // Nothing was posted, and nothing will be: the caller must not wait again.
+  const Error error{.code = Code::kDisconnected,
+                    .text =
+                        "the peer did not finish its handshake by the deadline: the connection "
+                        "was given up"};
+  cut_off(*this, error);
+  break_with(error);
+  return std::unexpected(error);
+}
+
+bool ChannelState::is_established() {
+  if (!link_ || link_->established) return true;
+  // An event that has come already is taken without waiting.
+  std::ignore = link_->check();
+  return link_->established;
 }
 
 void ChannelState::check_link() {
@@ -204,17 +235,20 @@ void ChannelState::check_link() {
 }
 
 int ChannelState::patience_ms(int left_ms) const {
-  return drain_until_ ? std::min(left_ms, drain_until_->left_ms()) : left_ms;
+  return drain_until_ && pending() != 0 ? std::min(left_ms, drain_until_->left_ms()) : left_ms;
 }
 
 Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) {
   RKV_CHECK(nodes.empty() || nodes.size() == work.size(), "one node per operation, or none");
   std::ranges::fill(nodes, NodeRef{});
-  RKV_RETURN_IF_ERROR(check_room(work));
   const bool abandoned = nodes.empty();
+  const std::uint32_t expected = find_expected(work, nodes);
+  if (expected == work.size() && expected != 0) return {};
+  RKV_RETURN_IF_ERROR(check_room(work, expected));
   // Receives first, so that an answer to a message of the same list finds its buffer.
   for (std::size_t i = 0; i < work.size(); ++i) {
     if (work[i].op != WorkOp::kReceive) continue;
+    if (!abandoned && nodes[i].is_set()) continue;
     const NodeRef node = acquire(work[i], abandoned);
     if (const Status posted = post_receive(*qp_, work[i].local, node); !posted) {
       unacquire(node);
@@ -238,6 +272,13 @@ Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) 
   const Status sent = refused ? Status(fail_call(Code::kBusy, "ibv_wr_complete", ENOMEM))
                               : std::move(batch).submit();
   if (sent) return sent;
+  // Some of the list may have been accepted: no device may use their buffers when they are given
+  // back.
+  const bool partly = qp_->refused_in_the_middle();
+  if (partly) {
+    break_with(sent.error());
+    qp_.reset();
+  }
   while (first != kNone) {
     const std::uint32_t index = std::exchange(first, nodes_[first].next);
     unacquire({.index = index, .generation = nodes_[index].generation});
@@ -245,6 +286,7 @@ Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) 
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (work[i].op != WorkOp::kReceive) nodes[i] = NodeRef{};
   }
+  if (partly) destroy_queue_pair();  // what was posted before ends as flushed
   return sent;
 }
 
@@ -324,7 +366,8 @@ void ChannelState::abandon(NodeRef ref) {
 
 void ChannelState::open_scope() {
   RKV_CHECK(!scope_open_, "scopes of one channel do not nest");
-  RKV_CHECK(pending() == 0, "a scope is opened while operations are outstanding");
+  RKV_CHECK(pending() == 0 && expected_.empty(),
+            "a scope is opened while operations are outstanding, or a receive is expected");
   scope_open_ = true;
   unseen_ = abandoned_total_ = 0;
   failure_.reset();
@@ -409,7 +452,7 @@ bool wait_some(std::span<ChannelState* const> channels, std::span<pollfd> descri
       return true;
     }
     descriptors[waiting++] = {.fd = channel->events().fd(), .events = POLLIN, .revents = 0};
-    if (!channel->link() || channel->broken()) continue;
+    if (!channel->link() || channel->link()->ended) continue;
     descriptors[waiting++] = {.fd = channel->link()->channel.fd(), .events = POLLIN, .revents = 0};
   }
   for (ChannelState* channel : channels) {

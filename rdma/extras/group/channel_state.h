@@ -55,9 +55,10 @@ class ChannelState {
   ChannelState& operator=(const ChannelState&) = delete;
   ~ChannelState();
 
-  // Posts with one doorbell. `nodes` is either empty (then the operations cannot be awaited one by
-  // one) or as long as `work`, and filled. On an error no send was posted. Some receives may have
-  // been: their nodes are is_set(), and they are outstanding as any other operation.
+  // Posts with one doorbell. A receive that was expected is not posted again. `nodes` is either
+  // empty (then the operations cannot be awaited one by one) or as long as `work`, and filled. On
+  // an error no send was posted. Some receives may have been: their nodes are is_set(), and they
+  // are outstanding as any other operation.
   Status post(std::span<const Work> work, std::span<NodeRef> nodes);
   // Takes completions from the queue and returns their number. A failing queue breaks the channel.
   std::size_t reap();
@@ -77,8 +78,11 @@ class ChannelState {
   // Takes over a connection of the connection manager and its queue pair.
   void adopt(CmConnection link);
   std::optional<CmConnection>& link() { return link_; }
-  // Waits until the peer has finished its handshake; a request that is sent before may be lost.
+  // Waits until the peer has finished its handshake; a request that is sent before may be lost. A
+  // channel whose peer has not by the deadline is broken: kDisconnected.
   Status wait_established(const Deadline& deadline);
+  // The same without waiting.
+  bool is_established();
   // Looks whether the connection has ended (invariant 5). Does not block.
   void check_link();
   // The time of a wait until then, in milliseconds, if its deadline allows `left_ms`.
@@ -130,7 +134,10 @@ class ChannelState {
     return nodes_[node.index];
   }
   const Node& at(NodeRef node) const { return const_cast<ChannelState*>(this)->at(node); }
-  Status check_room(std::span<const Work> work);
+  // Fills the nodes of receives that expect() posted before; returns their number.
+  std::uint32_t find_expected(std::span<const Work> work, std::span<NodeRef> nodes);
+  // Whether the work fits, of which `expected` receives are posted already.
+  Status check_room(std::span<const Work> work, std::uint32_t expected);
   static Status post_receive(QueuePairBase& on, const RegisteredSpan& buffer, NodeRef node);
   NodeRef acquire(const Work& work, bool abandoned);
   void release(std::uint32_t index);

@@ -1,6 +1,7 @@
 #include "rkv/rdma/dial.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "rdma/extras/group/channel_parts.h"
@@ -36,6 +37,10 @@ Result<std::unique_ptr<detail::ChannelState>> connect_channel(Side& side,
 
 Result<Channel> dial(const SocketAddress& address, const DialOptions& options,
                      const Deadline& deadline, PrivateData* refusal) {
+  if (options.expected && options.domain == nullptr) {
+    return fail(Code::kInvalidArgument,
+                "DialOptions::expected is registered in a domain: name it in DialOptions::domain");
+  }
   RKV_ASSIGN_OR_RETURN(
       Connector connector,
       Connector::resolve(address, {.ack_timeout = options.link.ack_timeout}, deadline));
@@ -56,9 +61,11 @@ Result<Channel> dial(std::string_view address, const DialOptions& options, const
                      PrivateData* refusal) {
   RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, addresses_of(address, deadline));
   Result<Channel> channel = fail(Code::kUnreachable, "the name has no address");
-  for (const SocketAddress& one : all) {
-    channel = dial(one, options, deadline, refusal);
-    if (channel || deadline.passed()) break;
+  for (std::size_t i = 0; i < all.size() && !channel && (i == 0 || !deadline.passed()); ++i) {
+    if (refusal != nullptr) *refusal = PrivateData();
+    // An address that does not answer leaves the others their share of the time.
+    const auto share = std::chrono::milliseconds(deadline.left_ms()) / (all.size() - i);
+    channel = dial(all[i], options, i + 1 == all.size() ? deadline : Deadline::in(share), refusal);
   }
   return channel;
 }

@@ -9,8 +9,9 @@ namespace rkv::rdma {
 struct MultiChannel::Bookkeeping {
   std::vector<detail::ChannelState::NodeRef> nodes;  // by index of the work
   std::vector<bool> posted;
-  std::vector<Work> run;   // the current run of one peer's work
-  std::vector<bool> late;  // peers with outstanding work at the deadline
+  std::vector<Work> run;    // the current run of one peer's work
+  std::vector<bool> late;   // peers with outstanding work at the deadline
+  std::vector<bool> ready;  // peers that have finished their handshake
 };
 
 MultiChannel::MultiChannel(std::vector<Channel> peers)
@@ -38,7 +39,9 @@ void MultiChannel::post_run(std::size_t first, std::size_t count, const Deadline
   for (std::size_t i = first; i < first + count; ++i)
     books_->run.push_back(work_[i].work);
   detail::ChannelState& peer = *states_[work_[first].peer];
-  Status posted = peer.wait_established(deadline);
+  const bool sends =
+      std::ranges::any_of(books_->run, [](const Work& one) { return one.op != WorkOp::kReceive; });
+  Status posted = sends ? peer.wait_established(deadline) : Status{};
   if (posted) posted = peer.post(books_->run, std::span(books_->nodes).subspan(first, count));
   for (std::size_t i = first; i < first + count; ++i) {
     // Receives of a refused list may be outstanding; they are awaited as well.
@@ -58,13 +61,19 @@ GroupOutcome MultiChannel::run_prepared(const Deadline& deadline) {
   outcomes_.resize(work_.size());
   books_->nodes.resize(work_.size());
   books_->posted.assign(work_.size(), false);
-  for (std::size_t i = 0; i < work_.size();) {
-    RKV_CHECK(work_[i].peer < size(), "no such peer in the group");
-    std::size_t count = 1;
-    while (i + count < work_.size() && work_[i + count].peer == work_[i].peer)
-      ++count;
-    post_run(i, count, deadline);
-    i += count;
+  books_->ready.clear();
+  for (detail::ChannelState* peer : states_)
+    books_->ready.push_back(peer->is_established());
+  // Those whose peer has not finished its handshake come last, so that it holds up nobody.
+  for (const bool established : {true, false}) {
+    for (std::size_t i = 0; i < work_.size();) {
+      RKV_CHECK(work_[i].peer < size(), "no such peer in the group");
+      std::size_t count = 1;
+      while (i + count < work_.size() && work_[i + count].peer == work_[i].peer)
+        ++count;
+      if (books_->ready[work_[i].peer] == established) post_run(i, count, deadline);
+      i += count;
+    }
   }
   const auto is_late = [&](std::size_t i) {
     return books_->posted[i] && !states_[work_[i].peer]->is_done(books_->nodes[i]);
@@ -156,7 +165,9 @@ detail::ChannelState& GroupScope::state(std::uint32_t peer) const {
 }
 
 Status GroupScope::post(std::uint32_t peer, std::span<const Work> work) {
-  RKV_RETURN_IF_ERROR(state(peer).wait_established(deadline_));
+  const bool sends =
+      std::ranges::any_of(work, [](const Work& one) { return one.op != WorkOp::kReceive; });
+  if (sends) RKV_RETURN_IF_ERROR(state(peer).wait_established(deadline_));
   return state(peer).post(work, {});
 }
 

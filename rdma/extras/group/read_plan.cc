@@ -286,12 +286,10 @@ Status run_reads(const ReadPlan& plan, QueuePair& qp, CompletionQueue& queue,
 }
 
 Result<ReadPlanLimits> ReadPlanLimits::of(const QueuePair& qp, const CompletionQueue& queue) {
-  RKV_ASSIGN_OR_RETURN(const DeviceAttributes device, qp.device().attributes());
   RKV_ASSIGN_OR_RETURN(const QueuePair::Queried now,
                        qp.query(IBV_QP_CAP | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_PORT));
   RKV_ASSIGN_OR_RETURN(const PortAttributes port, qp.device().port(now.attributes.port_num));
-  const std::uint32_t max_sge = std::min(device.max_read_sge, now.created.cap.max_send_sge);
-  return ReadPlanLimits{.max_sge = std::max(1U, max_sge),
+  return ReadPlanLimits{.max_sge = std::max(1U, qp.read_pieces()),
                         .max_message_bytes = port.max_message_bytes,
                         .read_depth = std::max<std::uint32_t>(1, now.attributes.max_rd_atomic),
                         .send_slots = now.created.cap.max_send_wr,

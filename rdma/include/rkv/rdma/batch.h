@@ -504,8 +504,9 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   // Posts the batch with one doorbell: every request starts, or on an error none does. An empty
   // batch has no effect. kOutOfMemory: the send queue is full. kTooLarge: a datagram is too long.
   // kInvalidArgument: a request has too many pieces. kUnsupported: the device lacks an operation. A
-  // provider without extended work requests may refuse a batch in its middle; then the queue pair
-  // is in the error state.
+  // provider that is posted to with ibv_post_send(3) (without extended work requests; SoftRoCE with
+  // several pieces) may refuse a batch in its middle; then the queue pair is in the error state
+  // (QueuePairBase::refused_in_the_middle()).
   // Does not block. Requires an rvalue; a second submit() aborts, which Clang's -Wconsumed reports
   // at compile time.
   Status submit() && noexcept RKV_CONSUMES { return complete(); }

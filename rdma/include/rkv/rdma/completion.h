@@ -29,6 +29,7 @@
 
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -118,7 +119,7 @@ constexpr unsigned invalidate_flag(bool soft_roce) {
 // Stands for a queue that is polled otherwise (CompletionQueue::poll). Its start_poll says so: then
 // no poll of another queue has to ask.
 extern RKV_EXPORT ibv_cq_ex polled_otherwise;
-inline constexpr int kPolledOtherwise = -1;  // no errno
+inline constexpr int kPolledOtherwise = INT_MIN;  // no provider's answer
 
 struct CompletionChannelState;
 struct CompletionQueueState;
@@ -129,8 +130,13 @@ struct CompletionQueueState;
 // Result, and converts to one; but it stays in a register, which a Result does not.
 class [[nodiscard]] Polled {
  public:
-  // `answer`: a count, or the negative errno of that verb.
+  // `answer`: a count.
   static Polled of_start_poll(std::int64_t answer) noexcept { return Polled(answer); }
+  // ibv_start_poll's answer that is neither 0 nor ENOENT. mlx5's may be negative, without an errno.
+  static Polled failed(int answer) noexcept {
+    return Polled(answer > 0 ? -std::int64_t{answer} : -std::int64_t{EIO});
+  }
+  // A count, or a negative errno.
   static Polled of_poll_cq(std::int64_t answer) noexcept {
     return Polled(answer < 0 ? answer - kPollCq : answer);
   }
@@ -319,7 +325,7 @@ inline Polled CompletionQueue::poll(std::span<WorkCompletion> out) noexcept {
   if (started != 0) {  // ibv_end_poll must not be called then
     if (started == detail::kPolledOtherwise) [[unlikely]]
       return poll_otherwise(out);
-    return Polled::of_start_poll(started == ENOENT ? 0 : -std::int64_t{started});
+    return started == ENOENT ? Polled::of_start_poll(0) : Polled::failed(started);
   }
   do {
     detail::fill(*next++, queue, false);

@@ -17,6 +17,7 @@
 #include <span>
 
 #include "rkv/bytes.h"
+#include "rkv/lifetime.h"
 #include "rkv/rdma/span.h"
 
 namespace rkv::rdma {
@@ -50,10 +51,9 @@ class Scatter {
   Scatter() = default;
   // NOLINTBEGIN(google-explicit-constructor): the forms of the file comment.
   Scatter(const RegisteredSpan& one) noexcept : one_(one) {}
-  Scatter(std::initializer_list<RegisteredSpan> pieces) noexcept
-      : pieces_(pieces.begin(), pieces.size()), is_list_(true) {}
+  // No braces: a ReceiveRequest would outlive them.
   template <SpansOfSinks R>
-  Scatter(const R& pieces) noexcept : pieces_(pieces), is_list_(true) {}
+  Scatter(const R& pieces RKV_LIFETIMEBOUND) noexcept : pieces_(pieces), is_list_(true) {}
   // NOLINTEND(google-explicit-constructor)
 
   bool is_list() const noexcept { return is_list_; }
@@ -85,12 +85,12 @@ class Gather {
   // NOLINTBEGIN(google-explicit-constructor): the forms of the file comment.
   Gather(const RegisteredSource& one) noexcept : one_(one) {}
   Gather(const RegisteredSpan& one) noexcept : one_(one) {}
-  Gather(std::initializer_list<RegisteredSpan> pieces) noexcept
+  Gather(std::initializer_list<RegisteredSpan> pieces RKV_LIFETIMEBOUND) noexcept
       : form_(Form::kSinks), sinks_(pieces.begin(), pieces.size()) {}
   template <SpansOfSinks R>
-  Gather(const R& pieces) noexcept : form_(Form::kSinks), sinks_(pieces) {}
+  Gather(const R& pieces RKV_LIFETIMEBOUND) noexcept : form_(Form::kSinks), sinks_(pieces) {}
   template <SpansOfSources R>
-  Gather(const R& pieces) noexcept : form_(Form::kSources), sources_(pieces) {}
+  Gather(const R& pieces RKV_LIFETIMEBOUND) noexcept : form_(Form::kSources), sources_(pieces) {}
   Gather(Inlined copied) noexcept : form_(Form::kInlined), bytes_(copied.bytes) {}
   Gather(InlinedPieces copied) noexcept
       : form_(Form::kInlinedPieces), inlined_pieces_(copied.pieces) {}

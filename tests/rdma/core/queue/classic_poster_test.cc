@@ -135,6 +135,7 @@ TEST_F(ClassicPosters, LeaveNoGapAfterAProviderRefusedAPart) {
     ASSERT_FALSE(posted) << answer;
     EXPECT_EQ(posted.error().code, code) << answer;
     EXPECT_TRUE(is_in_error()) << answer;
+    EXPECT_TRUE(qp().refused_in_the_middle()) << answer;
     link_.reset();
   }
 }

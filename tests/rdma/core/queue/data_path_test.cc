@@ -181,9 +181,8 @@ TEST(OneSided, PiecesOfAWholeBatch) {
   batch.write(1, OpFlags::kNone, std::array{header, body}, *remote.subspan(16384, 10));
   batch.op(2).immediate(7).write(std::array{body, header}, *remote.subspan(20000, 10));
   batch.op(3).send({loop.client.memory.local(0, 3), loop.client.memory.local(6, 3)});
-  batch.read(4, OpFlags::kSignaled,
-             {loop.client.memory.local(100, 2), loop.client.memory.local(200, 8)},
-             *remote.subspan(16384, 10));
+  const std::array to = {loop.client.memory.local(100, 2), loop.client.memory.local(200, 8)};
+  batch.read(4, OpFlags::kSignaled, to, *remote.subspan(16384, 10));
   EXPECT_EQ(batch.count(), 4U);
   need(std::move(batch).submit());
   EXPECT_EQ(loop.client.completion().wr_id, 4U);

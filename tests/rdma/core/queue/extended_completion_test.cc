@@ -147,6 +147,18 @@ TEST(CompletionCursors, ReadEachFieldFromItsPlace) {
   EXPECT_FALSE(cursor.has_immediate());
 }
 
+// mlx5 answers -2 for a completion that it cannot assign.
+TEST(BrokenQueues, AreNoNumberOfCompletions) {
+  for (const int answer : {-2, -1, EIO}) {
+    const Polled polled = Polled::failed(answer);
+    EXPECT_FALSE(polled);
+    EXPECT_EQ(polled.error().sys_errno, EIO);
+    EXPECT_STREQ(polled.error().call, "ibv_start_poll");
+    EXPECT_FALSE(Result<std::size_t>(polled));
+  }
+  EXPECT_STREQ(Polled::of_poll_cq(-EIO).error().call, "ibv_poll_cq");
+}
+
 // The only fields of a request that failed, whichever way it is read.
 TEST(CompletionCursors, ReadTheVendorsCodeOfAFailure) {
   ibv_cq_ex queue{};

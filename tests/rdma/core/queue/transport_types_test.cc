@@ -245,7 +245,8 @@ TEST(Pieces, ReachTheProviderAsOneList) {
 
   Noted again(&provider);
   EXPECT_DEATH(again.write(4, OpFlags::kNone, {whole, whole.first(1)}, remote), "remote span");
-  EXPECT_DEATH(again.read(4, OpFlags::kNone, {whole, whole.first(1)}, remote), "remote span");
+  EXPECT_DEATH(again.read(4, OpFlags::kNone, std::array{whole, whole.first(1)}, remote),
+               "remote span");
 }
 
 TEST(Pieces, MoreThanTheQueuePairAllowsRefuseTheBatch) {

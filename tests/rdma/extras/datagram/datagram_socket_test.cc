@@ -138,6 +138,7 @@ TEST(DatagramSockets, OptionsOutOfRangeAreNamed) {
   refused({.receives = 0}, "receives");
   refused({.receives = 16385}, "receives");
   refused({.peers = 0}, "peers");
+  refused({.peers = 65537}, "peers");
   refused({.qkey = 0x8000'0000}, "qkey");
   EXPECT_FALSE(DatagramSocket::open(device, {.port = 200}));
 }

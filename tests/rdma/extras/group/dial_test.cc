@@ -147,6 +147,32 @@ TEST(Dialling, AWaitEndsWhenThePeerLeaves) {
   EXPECT_EQ(both.server.send(both.memory.first(1), soon()).error().code, Code::kDisconnected);
 }
 
+// Soft-iWARP takes a receive on a connection that has ended and never completes it.
+TEST(Dialling, AReceiveAfterThePeerLeftEndsToo) {
+  Both both;
+  need(both.client.disconnect());
+  const Deadline late = Deadline::in(std::chrono::minutes(10));
+  const Result<Done> got = both.server.receive(both.memory.local(64, 64), late);
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().code, Code::kDisconnected) << to_string(got.error());
+  EXPECT_EQ(both.server.outstanding(), 0U);
+}
+
+// A word that no device can swap is a peer's claim: it costs neither the channel nor other work.
+TEST(Dialling, AMisalignedWordIsRefusedBeforeAnythingIsPosted) {
+  Both both({}, {.link = {.remote_access = AccessFlags::kRemoteRead}});
+  const MemoryRegion ours = memory_in(both.client.domain());
+  const RemoteSpan remote = both.memory.remote();
+  const auto out = both.client.scope(soon(), [&](Scope& s) {
+    const std::array work = {Work::read(ours.first(8), *remote.first(8)),
+                             Work::fetch_add(ours.last(8), *remote.subspan(4, 8), 1)};
+    EXPECT_EQ(s.post(work).error().code, Code::kInvalidArgument);
+    need(s.read(ours.first(8), *remote.first(8)).wait());
+  });
+  need(out.operations);
+  EXPECT_FALSE(both.client.broken());
+}
+
 TEST(Dialling, WhatCameBeforeThePeerLeftIsReceived) {
   for (int round = 0; round < 5; ++round) {
     Both both;
@@ -270,8 +296,21 @@ TEST(HalfOpen, ClientsHoldUpNobody) {
   need(client.send(ours.first(5), soon()));
   EXPECT_EQ(need(server.receive(theirs.first(64), soon())).bytes, 5U);
 
-  const MemoryRegion never = memory_in(slow.domain());
-  EXPECT_EQ(slow.send(never.first(1), soon(50)).error().code, Code::kTimeout);
+  // In a group the healthy peer's message leaves before the other is waited for.
+  const MemoryRegion shared = memory_in(need(listener.domain()));
+  put(shared.first(5), "group");
+  std::vector<Channel> members;
+  members.push_back(std::move(slow));
+  members.push_back(std::move(server));
+  MultiChannel group(std::move(members));
+  need(client.expect(ours.last(64)));
+  const GroupOutcome sent = group.multicast_send(shared.first(5), soon(200));
+  EXPECT_EQ(sent[0].status.error().code, Code::kDisconnected) << to_string(sent[0].status.error());
+  EXPECT_TRUE(sent[1].status) << to_string(sent[1].status.error());
+  EXPECT_EQ(need(client.receive(ours.last(64), soon())).bytes, 5U);
+  EXPECT_TRUE(group[0].broken());
+  EXPECT_FALSE(group[1].broken());
+  EXPECT_EQ(group[0].send(shared.first(5), soon(50)).error().code, Code::kDisconnected);
 }
 
 }  // namespace

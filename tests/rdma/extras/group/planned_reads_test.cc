@@ -29,6 +29,12 @@ struct Places {
   }
 };
 
+// Devices grant more pieces to a queue pair with inline data than a batch takes.
+TEST(PlannedReads, HaveNoMorePiecesThanTheChannelAllows) {
+  ChannelPair pair{{.send_sge = 3, .inline_bytes = 256}};
+  EXPECT_EQ(need(pair.client->read_limits()).max_sge, 3U);
+}
+
 TEST(PlannedReads, BringTheSameBytesAsSingleOnes) {
   Places places;
   std::vector<ReadRange> ranges;

@@ -271,7 +271,7 @@ class RKV_EXPORT Channel {
   // Posts a receive ahead. The next receive() of the same buffer waits for it instead of posting
   // another. So a message that comes before receive() is called finds its buffer. Does not block.
   // kBusy, kDisconnected. It is outstanding like any operation: no scope and no read_all() begins
-  // before it was received.
+  // before it was received. A group's receive (multi_channel.h) finds it too.
   Status expect(const RegisteredSpan& buffer);
 
   // Executes all READs of a plan (read_plan.h), as many at a time as the plan allows. Not within a
@@ -296,7 +296,7 @@ class RKV_EXPORT Channel {
     return enter<true>(deadline, std::forward<F>(body));
   }
 
-  // The protection domain that the channel's memory is registered in.
+  // The protection domain that the channel's memory is registered in. REQUIRES: as queue_pair().
   ProtectionDomain domain() const;
   // For channels by address (dial.h). What the peer sent when it connected, padded with zeros.
   Bytes peer_data() const;

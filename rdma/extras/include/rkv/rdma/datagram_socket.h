@@ -32,7 +32,7 @@ namespace rkv::rdma {
 struct DatagramSocketOptions {
   std::uint8_t port = 0;          // 0: the first active one
   std::uint32_t receives = 64;    // datagrams that wait for receive(); 1 to 16384
-  std::uint32_t peers = 64;       // address handles that are kept; at least 1
+  std::uint32_t peers = 64;       // address handles that are kept; 1 to 65536
   std::uint32_t qkey = 0x524B56;  // of all sockets that talk to each other; below 2^31
 };
 

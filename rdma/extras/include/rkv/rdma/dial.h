@@ -45,14 +45,15 @@ struct DialOptions {
   // The channel's protection domain, of the device that serves the address. nullptr: the
   // listener's, or a new one.
   const ProtectionDomain* domain = nullptr;
-  // A receive that is posted before the peer can send: Channel::expect(). Registered in `domain`.
+  // A receive that is posted before the peer can send: Channel::expect(). Registered in the
+  // channel's domain; dial() needs `domain` for it (kInvalidArgument).
   std::optional<RegisteredSpan> expected = std::nullopt;
 };
 
 // Connects to a ChannelListener or any other listener of the connection manager. "HOST:PORT" is
-// resolved, and each of its addresses tried, in their order. Blocks until the deadline at most.
-// Errors: those of Connector::resolve() and Connector::connect(). kRejected: the peer's reason goes
-// to `refusal` if that is not null.
+// resolved, and each of its addresses tried, in their order, with its share of the time. Blocks
+// until the deadline at most. Errors: those of Connector::resolve() and Connector::connect().
+// kRejected: the peer's reason goes to `refusal` if that is not null.
 RKV_EXPORT Result<Channel> dial(std::string_view address, const DialOptions& options,
                                 const Deadline& deadline, PrivateData* refusal = nullptr);
 RKV_EXPORT Result<Channel> dial(const SocketAddress& address, const DialOptions& options,
@@ -67,7 +68,8 @@ class RKV_EXPORT ChannelRequest {
   const ProtectionDomain& domain() const { return domain_; }
 
   // Answers, and does not wait for the client: one that never finishes its handshake holds up
-  // nobody. The first operation that sends waits for it, until its own deadline. Errors: those of
+  // nobody. The first operation that sends waits for it; if its deadline passes first, nothing was
+  // sent and the channel is given up (kDisconnected). Errors: those of
   // ConnectRequest::accept().
   Result<Channel> accept(const DialOptions& options) &&;
   // As ConnectRequest::reject().
