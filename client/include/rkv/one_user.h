@@ -11,7 +11,6 @@
 #include <atomic>
 
 #include "rkv/check.h"
-#include "rkv/export.h"
 
 namespace rkv::client {
 
@@ -67,7 +66,12 @@ class OneUser {
     other.set(State::kMovedFrom);
     set(was);
   }
-  [[noreturn]] RKV_EXPORT void refuse() const noexcept;
+  // A visitor that uses its own client is the other way to meet a use.
+  [[noreturn, gnu::cold, gnu::noinline]] void refuse() const noexcept {
+    const bool is_moved_from = at() == State::kMovedFrom;
+    check_failed(is_moved_from ? "is not moved from" : "is not in use", __FILE__, __LINE__,
+                 is_moved_from ? sentences_->moved_from : sentences_->two_threads);
+  }
 
   std::atomic<State> state_ = State::kFree;
   const Sentences* sentences_;
