@@ -93,7 +93,7 @@ class SocketThread {
   using Moments = std::multiset<std::pair<Nanos, std::uint64_t>>;
   Moments moments_ RKV_GUARDED_BY(mutex_);           // to look or call
   Moments::node_type spare_ RKV_GUARDED_BY(mutex_);  // of an entry that is gone
-  std::vector<std::uint64_t> due_;  // of the thread: kept, to save allocations
+  std::vector<std::uint64_t> due_;                   // of the thread: kept, to save allocations
   Fd epoll_;
   Waker waker_;
   std::atomic<bool> stopping_{false};
