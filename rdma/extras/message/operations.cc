@@ -113,6 +113,21 @@ class OperationSlots {
     }
     return all;
   }
+  // Ends what a queue pair that is gone has not completed, as flushed.
+  Status forget(std::uint32_t qp_num) {
+    RKV_RETURN_IF_ERROR(pump());
+    const auto flushed = [=](std::uint64_t wr_id) {
+      return WorkCompletion{.wr_id = wr_id, .qp_num = qp_num, .status = IBV_WC_WR_FLUSH_ERR};
+    };
+    for (std::uint32_t i = 0; i < sends_.size(); ++i) {
+      if (sends_[i].posted && sends_[i].qp_num == qp_num) deliver(flushed(id_of(i)));
+    }
+    for (std::uint32_t i = 0; i < receives_.size(); ++i) {
+      if (!receives_[i].posted || receives_[i].qp_num != qp_num) continue;
+      deliver(flushed(std::uint64_t{receives_[i].generation} << 32 | kOfReceive | i));
+    }
+    return {};
+  }
   // True if no completion arrived for any waiter: another waiter may have been armed before.
   Result<bool> arm() {
     RKV_RETURN_IF_ERROR(channel_.drain());
@@ -273,6 +288,10 @@ const CompletionQueue& Operations::queue() const {
 }
 std::size_t Operations::outstanding() const {
   return slots().outstanding();
+}
+
+Status Operations::forget(std::uint32_t qp_num) {
+  return slots().forget(qp_num);
 }
 
 std::uint64_t Operations::word_in(const RegisteredSpan& old_value) {

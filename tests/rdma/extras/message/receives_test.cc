@@ -217,6 +217,27 @@ TEST(Receives, HaveSlotsOfTheirOwn) {
   talk.end();
 }
 
+// A queue pair that ends before its work has completed, as on soft-iWARP.
+TEST(Receives, OfAQueuePairThatIsGoneAreForgotten) {
+  Talk talk({.outstanding = 2, .receives = 2});
+  PostedReceive lost = talk.post(1);
+  const std::uint32_t number = talk.there->number();
+  talk.there.reset();
+  EXPECT_EQ(talk.operations.outstanding(), 2U);
+  PostedReceive other = need([&] {
+    need(talk.operations.forget(number));
+    EXPECT_EQ(talk.operations.outstanding(), 0U);
+    talk.first.reset();
+    return talk.operations.post_receive(*talk.here, talk.buffer(2));
+  }());
+  const auto listen = [&]() -> Task<> {
+    EXPECT_FALSE(co_await talk.operations.receive(lost, soon()));
+    need(talk.here->to_error());
+    need(co_await talk.operations.drained(*talk.here, soon()));
+  };
+  talk.run_all(listen());
+}
+
 TEST(Receives, DrainingOneQueuePairDoesNotWaitForAnother) {
   Talk talk;
   PostedReceive of_here = need(talk.operations.post_receive(*talk.here, talk.buffer(5)));

@@ -26,7 +26,8 @@
 // A coroutine that is stopped or destroyed while it waits leaves its request to the device. Its
 // buffers must stay until outstanding() is 0, which drained() waits for. Verbs cannot cancel a
 // request; QueuePair::to_error() flushes all requests of a queue pair. Before a queue pair ends,
-// wait for drained(qp): a request that never completes keeps its slot.
+// wait for drained(qp), with a deadline: soft-iWARP never completes a receive that was posted after
+// the connection's end. After the queue pair has ended, forget() frees what did not complete.
 //
 // Thread safety: one thread at a time, the executor's. An Operations object must outlive the
 // coroutines that wait for its operations and its PostedReceives, and the executor must outlive it;
@@ -277,6 +278,9 @@ class RKV_EXPORT Operations {
   auto drained(const QueuePairBase& qp, Until until = {}) {
     return Drained(slots(), std::move(until), qp.number());
   }
+  // Frees the slots of requests that a queue pair has not completed; coroutines that wait for them
+  // get a flush error. REQUIRES: the queue pair was destroyed, and no other has its number yet.
+  Status forget(std::uint32_t qp_num);
 
  private:
   explicit Operations(std::unique_ptr<detail::OperationSlots> slots);
