@@ -433,7 +433,10 @@ TEST(StrictScopes, AcceptWorkThatWasLookedAtAndErrorsWithoutIt) {
   EXPECT_FALSE(failed.value);
 }
 
+// A forked child shares the parent's queue pairs, and its device accepts no work: a child that is a
+// program of its own has others.
 TEST(StrictScopes, RefuseWorkThatNobodyLookedAt) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   ChannelPair pair;
   const auto counted = pair.client->scope(soon(), [&](Scope& s) {
     s.write(pair.mine(0, 8), pair.remote(0, 8));
@@ -441,13 +444,13 @@ TEST(StrictScopes, RefuseWorkThatNobodyLookedAt) {
     return detail::ChannelAccess::state(*pair.client).unseen();
   });
   EXPECT_EQ(counted.value, 1U);
-  // In the child of a death test the device accepts no work, so this operation is refused.
   EXPECT_DEATH(std::ignore = pair.client->strict_scope(
                    soon(), [&](Scope& s) { s.write(pair.mine(0, 8), pair.remote(0, 8)); }),
                "before the results of all operations");
 }
 
 TEST(Scopes, MisuseIsABug) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // as above
   ChannelPair pair;
   EXPECT_DEATH(
       std::ignore = pair.client->scope(
