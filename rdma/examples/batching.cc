@@ -12,7 +12,7 @@
 using namespace rkv::rdma;
 using rkv::Deadline;
 using rkv::Status;
-using std::chrono_literals::operator""s;
+using namespace std::chrono_literals;
 
 constexpr std::uint32_t kReads = 32;
 constexpr std::size_t kBytes = 64;

@@ -10,7 +10,7 @@
 using namespace rkv::rdma;
 using rkv::Deadline;
 using rkv::Status;
-using std::chrono_literals::operator""s;
+using namespace std::chrono_literals;
 
 constexpr AccessFlags kOpen = AccessFlags::kRemoteRead | AccessFlags::kRemoteWrite;
 

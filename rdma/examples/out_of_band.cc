@@ -11,7 +11,7 @@
 using namespace rkv::rdma;
 using rkv::Deadline;
 using rkv::Status;
-using std::chrono_literals::operator""s;
+using namespace std::chrono_literals;
 
 Status run() {
   RKV_ASSIGN_OR_RETURN(const Device device, Device::open_first_active());

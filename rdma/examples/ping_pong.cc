@@ -13,7 +13,7 @@
 using namespace rkv::rdma;
 using rkv::Deadline;
 using rkv::Status;
-using std::chrono_literals::operator""s;
+using namespace std::chrono_literals;
 
 void print(const char* who, const RegisteredSpan& message) {
   std::printf("%s got \"%.*s\"\n", who, static_cast<int>(message.size()),

@@ -19,7 +19,7 @@ using namespace rkv::rdma;
 using rkv::Deadline;
 using rkv::Result;
 using rkv::Status;
-using std::chrono_literals::operator""s;
+using namespace std::chrono_literals;
 
 Status take_part(Result<Node> joined) {
   RKV_ASSIGN_OR_RETURN(Node node, std::move(joined));

@@ -9,7 +9,7 @@
 using namespace rkv::rdma;
 using rkv::Deadline;
 using rkv::Status;
-using std::chrono_literals::operator""s;
+using namespace std::chrono_literals;
 
 void show(const char* who, const IncomingDatagram& got) {
   const std::string_view text = rkv::as_text(got.payload);

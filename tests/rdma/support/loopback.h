@@ -125,7 +125,7 @@ struct Loopback {
   }
 
  private:
-  std::optional<ConnectedByAddress> by_address;  // without the queue pairs
+  std::optional<ConnectedByAddress> by_address_;  // without the queue pairs
 
   void connect(LoopbackOptions& options) {
     if (need(device.attributes()).iwarp) return connect_with_address(options);
@@ -146,11 +146,11 @@ struct Loopback {
     of_server.remote_access = options.server_grants;
     // Such devices have short inline messages.
     options.qp.inline_bytes = std::min(options.qp.inline_bytes, 64U);
-    by_address.emplace(connect_by_address(
+    by_address_.emplace(connect_by_address(
         need(QueuePair::create(pd, client.queue, client.queue, options.qp)), options.link,
         need(QueuePair::create(pd, server.queue, server.queue, options.qp)), of_server));
-    client.qp = std::move(by_address->client.qp);
-    server.qp = std::move(by_address->server.qp);
+    client.qp = std::move(by_address_->client.qp);
+    server.qp = std::move(by_address_->server.qp);
   }
 };
 

@@ -264,7 +264,8 @@ class DirectedBatch : public BatchCore {
 
  private:
   friend Derived;
-  using BatchCore::BatchCore;
+  DirectedBatch(ibv_qp_ex* queue, const RequestLimits& limits) noexcept
+      : BatchCore(queue, limits) {}
 };
 
 // What an Op sends besides its bytes.

@@ -149,8 +149,8 @@ class BasicRegisteredSpan
   // A piece that may be written may be read.
   template <class Other>
     requires(std::same_as<Other, std::byte> && std::same_as<Byte, const std::byte>)
-  BasicRegisteredSpan(
-      const BasicRegisteredSpan<Other>& sink)  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor): as a pointer to const from another
+  BasicRegisteredSpan(const BasicRegisteredSpan<Other>& sink)
       : bytes_(sink.bytes_), lkey_(sink.lkey_), addressable_(sink.addressable_) {}
   // The caller guarantees that `bytes` lie inside the region of `lkey`. Otherwise the device
   // refuses with a local protection error and the queue pair fails.

@@ -147,7 +147,7 @@ TEST(DatagramSocketsDeathTest, WhatWasMovedFromSaysSo) {
   const Device device = some_device();
   DatagramSocket socket = socket_of(device);
   const DatagramSocket moved = std::move(socket);
-  EXPECT_DEATH(std::ignore = socket.max_bytes(), "moved from");  // NOLINT(bugprone-use-after-move)
+  EXPECT_DEATH(std::ignore = socket.max_bytes(), "moved from");  // NOLINT(*use-after-move,*.Move)
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ ChannelListener listener_here() {
   return need(ChannelListener::listen(device_address(0)));
 }
 std::string address_text(const ChannelListener& listener) {
-  return std::string(std::getenv("RKV_RDMA_ADDRESS")) + ":" + std::to_string(listener.port());
+  return device_address(listener.port()).to_string();
 }
 void put(const RegisteredSpan& to, std::string_view text) {
   std::memcpy(to.bytes().data(), text.data(), text.size());

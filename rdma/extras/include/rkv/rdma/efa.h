@@ -56,7 +56,7 @@ class RKV_EXPORT SrdBatch : public detail::DirectedBatch<SrdBatch, SrdDestinatio
  private:
   friend class SrdQueuePair;
   friend class detail::DirectedBatch<SrdBatch, SrdDestination>;
-  using DirectedBatch::DirectedBatch;
+  SrdBatch(ibv_qp_ex* queue, const detail::RequestLimits& limits) : DirectedBatch(queue, limits) {}
   void address(const SrdDestination& to) {
     ibv_wr_set_ud_addr(queue_, to.handle, to.qp_num, to.qkey);
   }

@@ -73,7 +73,7 @@ class RKV_EXPORT DcBatch : public detail::DirectedBatch<DcBatch, DcDestination> 
  private:
   friend class DcInitiator;
   friend class detail::DirectedBatch<DcBatch, DcDestination>;
-  using DirectedBatch::DirectedBatch;
+  DcBatch(ibv_qp_ex* queue, const detail::RequestLimits& limits) : DirectedBatch(queue, limits) {}
   void address(const DcDestination& to);
 };
 
