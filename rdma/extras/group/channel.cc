@@ -61,7 +61,7 @@ const char* to_string(WorkOp op) {
 Pending::Pending(detail::ChannelState& state, const Deadline& deadline, const Work& work)
     : state_(&state), deadline_(deadline) {
   detail::ChannelState::NodeRef node;
-  Status posted = work.op == WorkOp::kReceive ? Status{} : state.wait_established(deadline);
+  Status posted = state.wait_established({&work, 1}, deadline);
   if (posted) posted = state.post({&work, 1}, {&node, 1});
   posted_ = posted.has_value();
   if (!posted_) refused_ = posted.error();
@@ -116,9 +116,7 @@ Scope::~Scope() {
 }
 
 Status Scope::post(std::span<const Work> work) {
-  const bool sends =
-      std::ranges::any_of(work, [](const Work& one) { return one.op != WorkOp::kReceive; });
-  if (sends) RKV_RETURN_IF_ERROR(state_->wait_established(deadline_));
+  RKV_RETURN_IF_ERROR(state_->wait_established(work, deadline_));
   return state_->post(work, {});
 }
 
@@ -194,7 +192,7 @@ detail::ChannelState& Channel::state() const {
 
 Result<Done> Channel::run(const Work& work, const Deadline& deadline) {
   detail::ChannelState::NodeRef node;
-  if (work.op != WorkOp::kReceive) RKV_RETURN_IF_ERROR(state().wait_established(deadline));
+  RKV_RETURN_IF_ERROR(state().wait_established({&work, 1}, deadline));
   RKV_RETURN_IF_ERROR(state().post({&work, 1}, {&node, 1}));
   if (!detail::wait_until(state(), deadline, [&] { return state().is_done(node); })) {
     const Error error = detail::timed_out(work.op);

@@ -196,6 +196,11 @@ void ChannelState::adopt(CmConnection link) {
   link_.emplace(std::move(link));
 }
 
+Status ChannelState::wait_established(std::span<const Work> work, const Deadline& deadline) {
+  const auto is_receive = [](const Work& one) { return one.op == WorkOp::kReceive; };
+  return std::ranges::all_of(work, is_receive) ? Status{} : wait_established(deadline);
+}
+
 Status ChannelState::wait_established(const Deadline& deadline) {
   if (is_established() || broken()) return {};
   const Status done = link_->wait_established(deadline);
@@ -216,8 +221,7 @@ Status ChannelState::wait_established(const Deadline& deadline) {
 
 bool ChannelState::is_established() {
   if (!link_ || link_->established) return true;
-  // An event that has come already is taken without waiting.
-  std::ignore = link_->check();
+  check_link();  // takes the events that have come already
   return link_->established;
 }
 
@@ -272,13 +276,6 @@ Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) 
   const Status sent = refused ? Status(fail_call(Code::kBusy, "ibv_wr_complete", ENOMEM))
                               : std::move(batch).submit();
   if (sent) return sent;
-  // Some of the list may have been accepted: no device may use their buffers when they are given
-  // back.
-  const bool partly = qp_->refused_in_the_middle();
-  if (partly) {
-    break_with(sent.error());
-    qp_.reset();
-  }
   while (first != kNone) {
     const std::uint32_t index = std::exchange(first, nodes_[first].next);
     unacquire({.index = index, .generation = nodes_[index].generation});
@@ -286,7 +283,12 @@ Status ChannelState::post(std::span<const Work> work, std::span<NodeRef> nodes) 
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (work[i].op != WorkOp::kReceive) nodes[i] = NodeRef{};
   }
-  if (partly) destroy_queue_pair();  // what was posted before ends as flushed
+  // Some of the list may have been accepted: no device may use their buffers when they are given
+  // back. What was posted before ends as flushed.
+  if (qp_->refused_in_the_middle()) {
+    break_with(sent.error());
+    destroy_queue_pair();
+  }
   return sent;
 }
 

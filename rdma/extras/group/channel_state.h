@@ -78,8 +78,10 @@ class ChannelState {
   // Takes over a connection of the connection manager and its queue pair.
   void adopt(CmConnection link);
   std::optional<CmConnection>& link() { return link_; }
-  // Waits until the peer has finished its handshake; a request that is sent before may be lost. A
-  // channel whose peer has not by the deadline is broken: kDisconnected.
+  // Waits until the peer has finished its handshake, unless `work` is receives alone; a request
+  // that is sent before may be lost. A channel whose peer has not by the deadline is broken:
+  // kDisconnected.
+  Status wait_established(std::span<const Work> work, const Deadline& deadline);
   Status wait_established(const Deadline& deadline);
   // The same without waiting.
   bool is_established();
@@ -167,7 +169,7 @@ class ChannelState {
   std::optional<Error> failure_;
   std::optional<Error> cause_;
   bool link_ended_ = false;              // cause_ is how the connection ended
-  std::optional<Deadline> drain_until_;  // set when it ended with work outstanding
+  std::optional<Deadline> drain_until_;  // set when it ended
 };
 
 // The error of an operation whose channel was cut off at the deadline.

@@ -39,9 +39,7 @@ void MultiChannel::post_run(std::size_t first, std::size_t count, const Deadline
   for (std::size_t i = first; i < first + count; ++i)
     books_->run.push_back(work_[i].work);
   detail::ChannelState& peer = *states_[work_[first].peer];
-  const bool sends =
-      std::ranges::any_of(books_->run, [](const Work& one) { return one.op != WorkOp::kReceive; });
-  Status posted = sends ? peer.wait_established(deadline) : Status{};
+  Status posted = peer.wait_established(books_->run, deadline);
   if (posted) posted = peer.post(books_->run, std::span(books_->nodes).subspan(first, count));
   for (std::size_t i = first; i < first + count; ++i) {
     // Receives of a refused list may be outstanding; they are awaited as well.
@@ -165,9 +163,7 @@ detail::ChannelState& GroupScope::state(std::uint32_t peer) const {
 }
 
 Status GroupScope::post(std::uint32_t peer, std::span<const Work> work) {
-  const bool sends =
-      std::ranges::any_of(work, [](const Work& one) { return one.op != WorkOp::kReceive; });
-  if (sends) RKV_RETURN_IF_ERROR(state(peer).wait_established(deadline_));
+  RKV_RETURN_IF_ERROR(state(peer).wait_established(work, deadline_));
   return state(peer).post(work, {});
 }
 

@@ -58,7 +58,7 @@ class LinkQueues {
   // A caller that wants to sleep calls arm(), then polls both queues, since earlier completions
   // raise no event, and then sleeps_on(). After sleeps_on(true) the next completion or the next
   // event of a watched descriptor makes fd() readable. arm() returns false if the caller must not
-  // sleep although there is no event for it.
+  // sleep, for a reason that raises no event.
   virtual Result<bool> arm() = 0;
   virtual void sleeps_on(bool asleep) = 0;
 };

@@ -109,7 +109,7 @@ class RKV_EXPORT Connector {
                                Bytes private_data, const Deadline& deadline,
                                PrivateData* rejection = nullptr) &&;
   // The same in steps that do not block. start_connect() takes the queue pair and sends the
-  // request. try_connect() returns nothing while there is no answer: call it again when fd() is
+  // request. try_connect() returns nothing before the answer: call it again when fd() is
   // readable. After a connection or an error only destroy the connector.
   Status start_connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                        Bytes private_data);

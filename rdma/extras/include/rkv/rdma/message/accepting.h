@@ -16,9 +16,8 @@
 //
 // Invariant:
 //   ACCEPT-1  No call waits for the peer. A client that never finishes its handshake, or never
-//   sends
-//       the key of its ring, keeps only the queues and the memory of its own transport, until the
-//       program destroys the AcceptingTransport. A program should limit how many it has and how
+//       sends the key of its ring, keeps only the queues and the memory of its own transport, until
+//       the program destroys the AcceptingTransport. A program should limit how many it has and how
 //       long it keeps each.
 //
 // Thread safety: that of the transport. With a MessageDriver: the driver's thread.
@@ -69,8 +68,7 @@ class AcceptingTransport {
   int fd_;
   std::uint32_t number_;
   SocketAddress peer_;
-  std::optional<T>
-      transport_;  // destroyed with this object after an error, so that fd() stays open
+  std::optional<T> transport_;  // kept after an error, so that fd() stays open
 };
 
 }  // namespace rkv::rdma

@@ -11,7 +11,7 @@
 //     for (std::uint32_t number : std::span(ready).first(count)) serve(by_number.at(number));
 //     if (count != 0) continue;
 //     RKV_ASSIGN_OR_RETURN(bool may_sleep, driver.arm());
-//     if (may_sleep) RKV_ASSIGN_OR_RETURN(bool woken, wait_readable(driver.fd(), deadline));
+//     if (may_sleep) RKV_RETURN_IF_ERROR(wait_readable(driver.fd(), deadline));
 //   }
 //
 // The transports keep all of MSG-1 to MSG-7 (transport.h) and can also be used as if each were
