@@ -58,8 +58,8 @@ class RKV_EXPORT DatagramSocket {
   std::size_t max_bytes() const;     // the longest message: the port's MTU
 
   // Copies the message and waits until it has left. Blocks. kTooLarge: above max_bytes().
-  // kUnreachable: no route leads there, or no host has the address. kTimeout: the datagram may leave
-  // later.
+  // kUnreachable: no route leads there, or no host has the address. kTimeout: the datagram may
+  // leave later.
   Status send(const Endpoint& to, Bytes message, const Deadline& deadline);
   // Sends to the socket that sent `to`.
   Status reply(const IncomingDatagram& to, Bytes message, const Deadline& deadline);
