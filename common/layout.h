@@ -392,8 +392,12 @@ struct IdentityLine {
   std::uint32_t layout_version = kLayoutVersion;
   std::uint32_t extent_count = 0;  // entries of the extent table in use; only increases
   std::uint64_t epoch = 0;
-  std::uint64_t reserved[4] = {};
+  std::uint64_t flags = 0;  // kReportReads
+  std::uint64_t reserved[3] = {};
   std::uint64_t checksum = 0;
+
+  // The server drops the least recently used records: clients tell it which they READ.
+  static constexpr std::uint64_t kReportReads = 1;
 };
 struct MarkLine {  // tick line: milliseconds since the server started; watermarks: a Version
   std::uint64_t value = 0;

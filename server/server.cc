@@ -181,6 +181,10 @@ std::optional<Failure> Server::lock_data() {
     log_warn(
         EventName("memory_only"),
         "no --data-dir is given: all data is in memory only and is lost when the server stops");
+    if (options_.evict) {
+      log_info(EventName("cache"),
+               "a cache: when memory is full, the records used least recently are dropped");
+    }
     const FirstVersion first = first_version_at(unix_ns(), random_from_kernel());
     boot_ = first.boot;
     log_ = CommitLog::create_volatile(first.sequence);
@@ -427,7 +431,8 @@ std::optional<Failure> Server::create_store() {
   const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
                              .epoch = random_from_kernel(),
                              .hash_seed = engine_ ? engine_->hash_seed() : random_from_kernel(),
-                             .index_growth = engine_ ? 3U : 0U};
+                             .index_growth = engine_ ? 3U : 0U,
+                             .report_reads = options_.evict};
   auto memory = StoreMemory::create(
       layout, [this](std::size_t bytes) { return endpoints_->allocate(bytes); });
   if (!memory) {
@@ -443,6 +448,7 @@ std::optional<Failure> Server::create_store() {
   const std::uint64_t at_0 = wall_->unix_ms_at_0();
   store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_,
                                    replicator_ ? group_unix_ms_at_0(at_0) : at_0);
+  if (options_.evict) store_->evictor().drop_when_full();
   // If the wall clock is ahead, records that expired since the last start may only seem expired. So
   // they are hidden, and removed only if the next start finds them expired too.
   if (engine_)

@@ -68,6 +68,7 @@ Status Connector::attempt(const Deadline& deadline) {
     }
   }
   session_.map.set_hints(accept.hints);
+  session_.reports.set_wanted(session_.map.wants_reports());
   session_.trust.connected(accept.in_group);
   if (accept.in_group) RKV_RETURN_IF_ERROR(watch_.believe(deadline));
   session_.acknowledged.connected(accept.epoch);

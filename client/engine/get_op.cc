@@ -20,7 +20,10 @@ void GetOp::begin(Bytes key, Durability at_least) {
 
 void GetOp::start() {
   release();
-  follow(machine_.start(key_, *memory_));
+  const Next next = machine_.start(key_, *memory_);
+  if (session_->reports.claim()) [[unlikely]]
+    return ask_server();
+  follow(next);
 }
 
 void GetOp::follow(Next next) {

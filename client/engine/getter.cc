@@ -215,6 +215,8 @@ template <bool kInGroup>
 
 const LiveRecord* Getter::try_sync(Bytes key, Durability at_least) {
   if (!reads_at_once() || key.empty() || key.size() > kMaxKeyBytes) return nullptr;
+  if (session_.reports.is_due()) [[unlikely]]
+    return nullptr;
   if (session_.trust.in_group()) [[unlikely]]
     return try_sync_in_group(key, at_least);
   Place at;
@@ -242,6 +244,8 @@ std::size_t Getter::try_sync(std::span<const GetItem> items, Visit visit, void* 
     at[i].hash = session_.map.hash(key);
     session_.slots.prefetch(at[i].hash);
   }
+  if (session_.reports.is_due()) [[unlikely]]
+    known[0] = false;  // it goes by request, with the reports
   for (std::size_t i = 0; i < items.size(); ++i) {
     known[i] = known[i] && find_place(at[i].hash, at[i]);
     if (known[i]) session_.link.prefetch(at[i].from, at[i].length);

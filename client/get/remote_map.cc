@@ -75,6 +75,7 @@ Status RemoteMap::apply_identity(Bytes root_page) {
   // The number of extents only rises (RMAP-3); known extents stay.
   extent_count_ = std::max(extent_count_, identity->extent_count);
   extents_.resize(extent_count_);
+  wants_reports_ = (identity->flags & IdentityLine::kReportReads) != 0;
   (void)apply_marks(root_page, 0);  // a free update: the page contains the mark lines
   return {};
 }

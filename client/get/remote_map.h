@@ -80,6 +80,8 @@ class RemoteMap {
   void apply_directory_entry(std::size_t index, std::uint64_t word);
   void finish() { ready_ = true; }
   std::uint32_t extent_count() const { return extent_count_; }
+  // Whether the server wants to be told which keys are READ.
+  bool wants_reports() const { return wants_reports_; }
   std::size_t directory_entries() const { return directory_.size(); }
 
   // Checks a directory line that was read again. kBusy: torn. kStale: the directory copied here is
@@ -165,6 +167,7 @@ class RemoteMap {
   DirectoryLine line_;
   Watermarks marks_;
   std::uint32_t extent_count_ = 0;
+  bool wants_reports_ = false;
   bool ready_ = false;
   std::vector<Extent> extents_;
   std::vector<Segment> directory_;

@@ -16,14 +16,14 @@ StoreMaintenance::StoreMaintenance(Parts parts)
       evicting_("rkv-evict", parts_.clock, [this] { return evict(); }, parts_.make_background()) {
   parts_.store.growth().on_low_memory([this] { growing_.call(); });
   parts_.store.expirer().on_earlier_expiry([this] { expiring_.call(); });
-  if (parts_.request_sync) parts_.store.evictor().on_no_room([this] { evicting_.call(); });
+  if (evicts()) parts_.store.evictor().on_no_room([this] { evicting_.call(); });
 }
 
 // Records that expired while the server was down are not loaded, so no thread removes them.
 void StoreMaintenance::start() {
   growing_.start();
   expiring_.start();
-  if (parts_.request_sync) evicting_.start();
+  if (evicts()) evicting_.start();
 }
 
 void StoreMaintenance::stop() {
@@ -54,7 +54,7 @@ Nanos StoreMaintenance::evict() {
   Evictor& evictor = parts_.store.evictor();
   if (!evictor.is_needed()) return parts_.clock.now() + kWhileItGrows;
   if (evictor.evict_for_space()) {
-    parts_.room_made();
+    if (parts_.room_made) parts_.room_made();
   } else {
     // Records that are not synced cannot be evicted. If only that prevents eviction, sync now.
     if (evictor.evicts_after_sync()) parts_.request_sync();

@@ -1,5 +1,5 @@
 // StoreMaintenance: the store's work beside its operations. A thread each adds memory, removes
-// expired records and, with a database, evicts.
+// expired records and, with a database or in a cache, evicts.
 //
 // Thread safety: one owner.
 #pragma once
@@ -18,8 +18,7 @@ class StoreMaintenance {
   struct Parts {
     Store& store;
     const Clock& clock;
-    // Both empty without a database; nothing is evicted then. Both are called by the thread that
-    // evicts and must not block.
+    // Both empty without a database. Both are called by the thread that evicts and must not block.
     std::function<void()> room_made = {};     // data memory is free again
     std::function<void()> request_sync = {};  // of all writes begun so far
     MakeBackground make_background = background_threads;
@@ -34,6 +33,7 @@ class StoreMaintenance {
  private:
   Nanos grow();
   Nanos evict();
+  bool evicts() const { return parts_.request_sync || parts_.store.evictor().drops(); }
 
   const Parts parts_;
   bool logged_that_it_cannot_grow_ = false;  // used by the growing thread

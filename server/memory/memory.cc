@@ -170,7 +170,10 @@ void StoreMemory::write_extent(const Root& root, const Extent& extent) {
 }
 
 void StoreMemory::write_identity(const Root& root) {
-  write_line(root, kIdentityOffset, IdentityLine{.extent_count = extent_count(), .epoch = epoch_},
+  write_line(root, kIdentityOffset,
+             IdentityLine{.extent_count = extent_count(),
+                          .epoch = epoch_,
+                          .flags = options_.report_reads ? IdentityLine::kReportReads : 0},
              epoch_);
 }
 

@@ -32,6 +32,8 @@ struct MemoryOptions {
   // For stores whose records may be on disk only: the index then holds more keys than memory holds
   // records. Data extents leave the index this many times the memory that it has.
   std::uint32_t index_growth = 0;
+  // Clients are asked to report what they READ (IdentityLine::kReportReads).
+  bool report_reads = false;
 };
 
 inline constexpr std::size_t kPageBytes = 4096;

@@ -54,9 +54,10 @@ std::string set_data_dir(Options& options, const std::string& value) {
 }
 
 // "true" and "false" come from a configuration file.
-std::string set_require_data(Options& options, const std::string& value) {
-  options.require_data = value == "yes" || value == "true";
-  return options.require_data || value == "no" || value == "false" ? "" : "must be yes or no";
+template <bool Options::* kMember>
+std::string set_yes_or_no(Options& options, const std::string& value) {
+  options.*kMember = value == "yes" || value == "true";
+  return options.*kMember || value == "no" || value == "false" ? "" : "must be yes or no";
 }
 
 template <class T>
@@ -86,11 +87,6 @@ std::string set_listen(Options& options, const std::string& value) {
   }
   options.listen = value;
   return {};
-}
-
-std::string set_no_auth(Options& options, const std::string& value) {
-  options.no_auth = value == "yes" || value == "true";
-  return options.no_auth || value == "no" || value == "false" ? "" : "must be yes or no";
 }
 
 // A port alone listens on 127.0.0.1 only: opening it to other hosts must be explicit.
@@ -264,7 +260,11 @@ std::vector<Setting> settings_of_data() {
       {"data-dir", "DIR", "data directory; unset: all data is in memory only", set_data_dir},
       {"require-data", "yes|no",
        "yes: start only if --data-dir already holds data of a server (default no)",
-       set_require_data},
+       set_yes_or_no<&Options::require_data>},
+      {"evict", "yes|no",
+       "without --data-dir: when memory is full, drop the records used least recently, as a cache "
+       "does, instead of refusing writes (default no)",
+       set_yes_or_no<&Options::evict>, "yes"},
       {"backup-dir", "DIR",
        "directory for backups that clients request; unset: requests are refused",
        set_text<&Options::backup_dir>},
@@ -313,7 +313,7 @@ std::vector<Setting> settings_of_service() {
        set_text<&Options::users>},
       {"no-auth", "yes|no",
        "without --users: every host that reaches the server may do everything (default no)",
-       set_no_auth, "yes"},
+       set_yes_or_no<&Options::no_auth>, "yes"},
       {"max-clients", "N",
        "maximum number of connections; over RDMA each pins 22 KiB for messages (default 64)",
        set_max_clients},
@@ -551,6 +551,10 @@ std::string combination_problem(const cxxopts::ParseResult& flags, const Options
   }
   if (!options.backup_dir.empty() && options.data_dir.empty()) {
     return "backup-dir needs data-dir: give --data-dir as well";
+  }
+  if (options.evict && !options.data_dir.empty()) {
+    return "evict cannot be combined with data-dir, with which records beyond memory stay on disk: "
+           "leave one of them out";
   }
   if (!options.metrics_names.empty() && options.metrics.empty()) {
     return "metrics-names needs metrics: give --metrics as well";

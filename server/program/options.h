@@ -23,6 +23,7 @@ struct Options {
   std::string listen = "0.0.0.0:" + std::to_string(kDefaultPort);  // HOST:PORT; port 0 = any
   std::string data_dir;                                            // empty: memory only
   bool require_data = false;                            // data_dir must already hold data
+  bool evict = false;                                   // memory only: drop records when it is full
   std::string backup_dir;                               // empty: no backups
   std::vector<std::string> etcd;                        // HOST:PORT each; empty: no group
   std::string group;                                    // its name in etcd

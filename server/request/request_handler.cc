@@ -283,8 +283,9 @@ void RequestHandler::touch(Bytes encoded) {
 
 RequestHandler::Answer RequestHandler::get(const Request& request, std::size_t longest) {
   const auto found = store_.get(request.key, MutableBytes(value_).first(longest), look_);
+  const bool will_load = !found && found.error().on_disk;  // and then this request comes again
+  if (!request.value.empty() && !will_load) touch(request.value);
   if (!found) return failed(request, found.error());
-  if (!request.value.empty()) touch(request.value);
   if (found->large) {
     return reply({.opcode = Opcode::kGet,
                   .flags = Response::kByRead,

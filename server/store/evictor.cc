@@ -3,17 +3,20 @@
 #include <algorithm>
 #include <array>
 
+#include "common/check.h"
+
 namespace rkv::server {
 
 namespace {
 
-// Whether the record may ever be evicted. Counters in cells may not, because clients change them.
-// Records that expire may not, because expiry finds records through memory.
-bool may_ever_go(const RecordFields& record) {
-  return !record.in_cell && record.expiry_ms == 0;
-}
+constexpr int kMostUses = 3;  // that an index counts of a slot
 
 }  // namespace
+
+void Evictor::drop_when_full() {
+  RKV_CHECK(log_.is_volatile() && !disk_.in_use(), "a cache has no disk");
+  drops_ = true;
+}
 
 bool Evictor::has_spare_room() const {
   const RecordAllocator::Usage usage = table_.blocks().usage();
@@ -34,28 +37,39 @@ bool Evictor::is_durable(const RecordFields& record, std::uint64_t durable) cons
   return !record.version.is_since(boot_) || record.version.sequence_since(boot_) <= durable;
 }
 
+// What the record leaves in the index if it goes now. Counters in cells may not go, because clients
+// change them. Records that expire may not go to the disk, because expiry finds records through
+// memory; the note of a record that was dropped finds nothing (EXPIRY-2).
+DiskTier::Leaves Evictor::leaves(const RecordFields& record, std::uint64_t durable) {
+  using Leaves = DiskTier::Leaves;
+  if (record.in_cell) return Leaves::kCannotGo;
+  if (drops_) return Leaves::kNothing;
+  if (record.expiry_ms != 0) return Leaves::kCannotGo;
+  if (!is_durable(record, durable)) {
+    some_unsynced_ = true;
+    return Leaves::kCannotGo;
+  }
+  const Leaves left = disk_.leaves(record);
+  some_wait_ = some_wait_ || left == Leaves::kCannotGo;
+  return left;
+}
+
 // In the order of a DELETE: supersede the record, then replace or clear the slot, then free the
 // block.
-std::size_t Evictor::evict_from(const RecordTable::Pair& pair) {
-  std::array<Slot, std::size_t{4} * kSlotsPerGroup> gone;  // more records wait for the next pass
+std::size_t Evictor::evict_from(GroupPlace even, StripeCounters& counters, std::size_t most) {
+  std::array<Slot, kMostAtOnce> gone;  // more records wait for the next pass
   std::size_t count = 0;
   std::size_t left_slots = 0;
   // This server's own mark: the record is loaded again from its own disk.
   const std::uint64_t durable = log_.sync_mark();
   Index& index = table_.index();
-  index.pass(pair.even, [&](const Index::Resident& resident) {
+  index.pass(even, [&](const Index::Resident& resident) {
     const Slot slot = resident.position.slot;
     const RecordFields record = table_.record_at(slot.location());
-    if (count == gone.size() || !may_ever_go(record)) return;
-    if (!is_durable(record, durable)) {
-      some_unsynced_ = true;
-      return;
-    }
-    const DiskTier::Leaves leaves = disk_.leaves(record);
-    if (leaves == DiskTier::Leaves::kCannotGo) {
-      some_wait_ = true;
-      return;
-    }
+    if (count == most) return;
+    const DiskTier::Leaves leaves = this->leaves(record, durable);
+    if (leaves == DiskTier::Leaves::kCannotGo) return;
+    counters.expiring -= record.expiry_ms != 0 ? 1 : 0;
     const KeyHash hash = table_.memory().hash(record.key);
     if (record.version.is_since(boot_)) disk_.raise(hash, record.version.sequence_since(boot_));
     table_.supersede(slot.location());
@@ -67,9 +81,9 @@ std::size_t Evictor::evict_from(const RecordTable::Pair& pair) {
     }
     gone[count++] = slot;
   });
-  pair.counters.records -= count;
-  pair.counters.on_disk += left_slots;
-  pair.counters.evicted += count;
+  counters.records -= count;
+  counters.on_disk += left_slots;
+  counters.evicted += count;
   std::size_t bytes = 0;
   for (const Slot slot : std::span(gone).first(count)) {
     // For a long record this is a lower bound.
@@ -87,7 +101,9 @@ std::size_t Evictor::evict(std::size_t bytes) {
   std::size_t freed = 0;
   while (freed < bytes && left != 0) {
     std::uint32_t depth = 0;
-    const auto visit = [&](const RecordTable::Pair& pair) { freed += evict_from(pair); };
+    const auto visit = [&](const RecordTable::Pair& pair) {
+      freed += evict_from(pair.even, pair.counters);
+    };
     if (!table_.visit_pair(RecordTable::hash_of_prefix(hand_prefix_), hand_pair_, &depth, visit))
       continue;
     --left;
@@ -96,6 +112,15 @@ std::size_t Evictor::evict(std::size_t bytes) {
     hand_prefix_ = RecordTable::next_prefix(hand_prefix_, depth);
   }
   return freed;
+}
+
+bool Evictor::make_vacancy(const Target& target) {
+  if (!drops_) return false;
+  const GroupPlace even{target.home.extent, target.home.number & ~1U};
+  for (int pass = 0; pass <= kMostUses; ++pass) {
+    if (evict_from(even, *target.counters, 1) != 0) return true;
+  }
+  return false;
 }
 
 bool Evictor::evict_for_space() {

@@ -1,8 +1,10 @@
-// Evictor: takes the least recently used records out of memory once data memory cannot grow. Only
-// records that are on disk go.
+// Evictor: takes the least recently used records out of memory once data memory cannot grow. With a
+// disk, only records that are there go. Without one the store can be a cache, whose records are
+// dropped: to its clients that is a DELETE that no client sent.
 //
-// Thread safety: evict_for_space() and evicts_after_sync(): one thread. on_no_room() before the
-// first operation. All others: any thread.
+// Thread safety: evict_for_space() and evicts_after_sync(): one thread. on_no_room() and
+// drop_when_full() before the first operation. make_vacancy(): under the lock of its pair. All
+// others: any thread.
 #pragma once
 
 #include <atomic>
@@ -24,13 +26,17 @@ class Evictor {
   Evictor(RecordTable& table, CommitLog& log, DiskTier& disk, std::uint32_t boot)
       : table_(table), log_(log), disk_(disk), boot_(boot) {}
 
-  // Whether evict_for_space() must be called regularly: records may be on disk only, and data
-  // memory cannot grow, because the limit is reached or the last attempt failed.
+  // Makes the store a cache. REQUIRES: a volatile log, and no disk.
+  void drop_when_full();
+  bool drops() const { return drops_; }
+
+  // Whether evict_for_space() must be called regularly: records may leave memory, and data memory
+  // cannot grow, because the limit is reached or the last attempt failed.
   bool is_needed() const {
-    return disk_.in_use() && data_is_full_grown_.load(std::memory_order_relaxed);
+    return (drops_ || disk_.in_use()) && data_is_full_grown_.load(std::memory_order_relaxed);
   }
-  // Evicts the least recently used records that are on disk, until enough data memory is free.
-  // Returns true if there is now free memory, or none was needed; false if nothing was evictable.
+  // Evicts the least recently used records that may go, until enough data memory is free. Returns
+  // true if there is now free memory, or none was needed; false if nothing was evictable.
   // Blocks no operation for more than a few microseconds.
   bool evict_for_space();
   // After evict_for_space() found nothing: whether a sync would make records evictable.
@@ -49,20 +55,28 @@ class Evictor {
   void call() {
     if (!called_.exchange(true, std::memory_order_relaxed) && call_) call_();
   }
+  // Drops the least recently used record of a pair whose slots are all taken, for a key that has
+  // none. Returns whether it dropped one: no if the store is not a cache, or if no record of the
+  // pair may go.
+  bool make_vacancy(const Target& target);
   // Says whether data memory cannot grow, now or at all.
   void set_data_is_full_grown(bool full) {
     data_is_full_grown_.store(full, std::memory_order_relaxed);
   }
 
  private:
+  static constexpr std::size_t kMostAtOnce = std::size_t{4} * kSlotsPerGroup;
   std::size_t evict(std::size_t bytes);
-  std::size_t evict_from(const RecordTable::Pair& pair);
+  // Takes at most so many records out of memory. Returns their bytes.
+  std::size_t evict_from(GroupPlace even, StripeCounters& counters, std::size_t most = kMostAtOnce);
+  DiskTier::Leaves leaves(const RecordFields& record, std::uint64_t durable);
   bool is_durable(const RecordFields& record, std::uint64_t durable) const;
 
   RecordTable& table_;
   CommitLog& log_;
   DiskTier& disk_;
   const std::uint32_t boot_;
+  bool drops_ = false;  // constant from the first operation on
   std::atomic<bool> data_is_full_grown_{false};
   std::function<void()> call_;
   std::atomic<bool> called_{false};

@@ -77,9 +77,13 @@ Status RecordStore::find_vacancy(const Target& target, Plan& plan) {
     plan.vacancy = *target.on_disk;
     return {};
   }
-  const auto vacancy = index_.vacancy(target.home);
-  if (!vacancy) [[unlikely]]
-    return growth_.no_vacancy(target.home, target.hash);
+  auto vacancy = index_.vacancy(target.home);
+  if (!vacancy) [[unlikely]] {
+    const std::unexpected<Error> full = growth_.no_vacancy(target.home, target.hash);
+    if (full.error().code != Code::kOutOfMemory || !evictor_.make_vacancy(target)) return full;
+    vacancy = index_.vacancy(target.home);
+    if (!vacancy) return full;
+  }
   plan.vacancy = *vacancy;
   return {};
 }

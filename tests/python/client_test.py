@@ -407,6 +407,15 @@ def test_a_full_store_does_not_end_the_cache(tmp_path):
         assert re.search(r"the store is full: [1-9]\d* blocks were stored and [1-9]\d* dropped\n$", told), told
 
 
+def test_a_store_that_evicts_takes_every_block(tmp_path):
+    with closing_server(tmp_path, "--memory", "24MiB", "--evict") as server:
+        told = run_example(server, "--block-kib", "1024", "--prompts", "20")
+        assert "NOT equal" not in told and told.count(" blocks cached, ") == 20
+        assert "the store is full" not in told
+        with rkv.Client(server=server.address, transport=TRANSPORT) as client:
+            assert json.loads(client.server_stats())["evicted_records"] > 20
+
+
 # The store has place again when blocks have expired. A slow machine needs a longer time to fill it.
 def test_a_cache_goes_on_when_blocks_have_expired(tmp_path):
     with closing_server(tmp_path, "--memory", "24MiB") as server, \

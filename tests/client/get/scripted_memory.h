@@ -56,7 +56,9 @@ class ScriptedMemory {
   }
 
   void write_root() {
-    seal(IdentityLine{.extent_count = extent_count, .epoch = epoch}, kIdentityOffset);
+    const std::uint64_t flags = reports_reads ? IdentityLine::kReportReads : 0;
+    seal(IdentityLine{.extent_count = extent_count, .epoch = epoch, .flags = flags},
+         kIdentityOffset);
     seal(directory_line(), kDirectoryLineOffset);
     seal_extent(kIndexExtent, std::as_bytes(std::span(groups)), kIndexKey, ExtentEntry::kIndex);
     seal_extent(kDataExtent, std::as_bytes(std::span(data)), kDataKey, ExtentEntry::kData);
@@ -231,6 +233,7 @@ class ScriptedMemory {
   std::uint64_t epoch;
   std::uint64_t generation = 1;
   std::uint32_t extent_count = 2;
+  bool reports_reads = false;       // the server wants to be told what is READ; then write_root()
   std::vector<std::uint64_t> root;  // words, for their alignment
   std::vector<std::uint64_t> directory;
   std::vector<Group> groups;

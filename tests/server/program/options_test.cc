@@ -319,6 +319,20 @@ TEST(Options, DataThatMustBeThereIsAskedForWithADirectory) {
   });
 }
 
+TEST(Options, ACacheHasNoDisk) {
+  EXPECT_FALSE(parse({}).options.evict);
+  EXPECT_TRUE(parse({"--evict"}).options.evict);
+  EXPECT_FALSE(parse({"--evict=no"}).options.evict);
+  EXPECT_TRUE(parse({}, {{"KVSERVER_EVICT", "yes"}}).options.evict);
+  expect_sentences({
+      {{"--evict=1"}, {}, "--evict must be yes or no, not \"1\""},
+      {{"--evict", "--data-dir", "/d"},
+       {},
+       "evict cannot be combined with data-dir, with which records beyond memory stay on disk: leave "
+       "one of them out"},
+  });
+}
+
 TEST(Options, WhatDoesNotGoTogetherIsRefusedAndNotPassedOver) {
   expect_sentences({
       {{"--verify"}, {}, "--verify needs --data-dir"},
