@@ -41,13 +41,13 @@ def answers(port):
 
 
 @contextlib.contextmanager
-def rival(store):
-    """The server of another store, in memory only; its address."""
+def rival(store, *arguments):
+    """The server of another store, in memory only, with these arguments besides; its address."""
     port = free_port()
     command = {"redis": ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "",
                          "--appendonly", "no"],
                "memcached": ["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-m",
-                             "1024", "-u", "nobody"]}[store]
+                             "1024", "-u", "nobody"]}[store] + list(arguments)
     if not shutil.which(command[0]):
         raise Failed(f"{command[0]} is not installed (./run install-deps)")
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd="/")

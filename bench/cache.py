@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""`./run bench cache`: a full cache of KV blocks for LLM inference, from Python: rkv with --evict beside
+Redis with allkeys-lru, with the same memory and the same prompts. Prompts come by Zipf's law; the blocks
+that are found are read into an array, the others are put. Hit rates, beside that of an exact LRU of as many
+bytes, and prompts per second."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+
+from common import Failed, kvserver, run_benchmark, progress
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "compare"))
+import rivals  # noqa: E402
+
+BLOCKS = 8  # of a prompt
+SIZES = (64, 1024)  # KiB
+SHARES = (10, 25, 50)  # memory in percent of all blocks of all prompts
+FLAGS = {"--mib": (256, "memory of each store"),
+         "--python": ("/usr/bin/python3", "interpreter that the package was built for"),
+         "--plot": ("", "SVG file to draw")}
+
+
+def prompts_for(options, kib, share):
+    return options.mib * 1024 * 100 // (share * BLOCKS * kib)
+
+
+def requests_for(prompts):
+    return 5 * prompts
+
+
+def client(options, store, address, transport, kib, prompts, seed):
+    environment = dict(os.environ, PYTHONPATH=os.path.join(os.path.dirname(os.path.abspath(options.bin)), "python"))
+    done = subprocess.run(
+        [options.python, os.path.join(HERE, "cache_client.py"), store, address, transport, str(kib * 1024), str(BLOCKS),
+         str(prompts), str(requests_for(prompts)), str(seed)], check=False, capture_output=True, text=True,
+        env=environment)
+    if done.returncode != 0:
+        raise Failed(f"the client of {store} failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    return json.loads(done.stdout)
+
+
+def measure(options, figures):
+    for repetition in range(options.repetitions):
+        for kib in SIZES:
+            for share in SHARES:
+                prompts = prompts_for(options, kib, share)
+                found = {"exact LRU": client(options, "lru", str(options.mib * 1024 // kib), "", kib, prompts, repetition)}
+                for transport in (options.transport, "tcp"):
+                    own = types.SimpleNamespace(**{**vars(options), "transport": transport})
+                    with kvserver(own, f"{options.mib}MiB", ("--evict",)):
+                        found[transport] = client(options, "rkv", options.address, transport, kib, prompts, repetition)
+                with rivals.rival("redis", "--maxmemory", f"{options.mib}mb", "--maxmemory-policy",
+                                  "allkeys-lru") as address:
+                    found["redis"] = client(options, "redis", address, "", kib, prompts, repetition)
+                figures.runs.append({"kib": kib, "share": share, **found})
+                what = f"blocks of {kib} KiB, memory for {share} %"
+                for store, figure in found.items():
+                    figures.add(f"{what}: hit rate, {store}", figure["hit rate"])
+                for transport in (options.transport, "tcp"):
+                    figures.add(f"{what}: prompts/s, {transport} / Redis",
+                                found[transport]["requests/s"] / found["redis"]["requests/s"])
+                progress(f"{repetition + 1} of {options.repetitions}, {what}: " + ", ".join(
+                    f"{store} {figure['hit rate']:.3f}" for store, figure in found.items()))
+    if options.plot:
+        plot(options, figures)
+
+
+def plot(options, figures):
+    """Medians of the hit rates of all repetitions, as bars."""
+    stores = ("exact LRU", options.transport, "redis")
+    data = []
+    for kib in SIZES:
+        for share in SHARES:
+            runs = [run for run in figures.runs if (run["kib"], run["share"]) == (kib, share)]
+            rates = [sorted(run[store]["hit rate"] for run in runs)[len(runs) // 2] for store in stores]
+            data.append(f"\"{kib} KiB, {share} %\" " + " ".join(f"{rate:.4f}" for rate in rates))
+    titles = ("an exact LRU", "rkv --evict", "Redis allkeys-lru")
+    columns = ", ".join(f"$rates using {i + 2}:xtic(1) title '{title}'" for i, title in enumerate(titles))
+    script = ("$rates << END\n" + "\n".join(data) + f"\nEND\nset terminal svg size 900,420\nset output '{options.plot}'\n"
+              "set style data histogram\nset style fill solid 0.8\nset ylabel 'hit rate'\nset yrange [0:1]\nset key top left\n"
+              f"set xtics rotate by -20\nplot {columns}\n")
+    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+
+
+def describe(options):
+    return f"{options.mib} MiB of memory, prompts of {BLOCKS} blocks, Zipf 0.99"
+
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark("cache", measure, describe, FLAGS, repetitions=3))
