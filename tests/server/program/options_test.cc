@@ -328,7 +328,8 @@ TEST(Options, ACacheHasNoDisk) {
       {{"--evict=1"}, {}, "--evict must be yes or no, not \"1\""},
       {{"--evict", "--data-dir", "/d"},
        {},
-       "evict cannot be combined with data-dir, with which records beyond memory stay on disk: leave "
+       "evict cannot be combined with data-dir, with which records beyond memory stay on disk: "
+       "leave "
        "one of them out"},
   });
 }
