@@ -107,6 +107,11 @@ std::string sizes_text(AtomicSizes sizes) {
                 "none");
 }
 
+// Queue pairs of vendors may have one completion queue.
+std::string handle_text(const ibv_cq* queue) {
+  return queue == nullptr ? "none" : std::to_string(queue->handle);
+}
+
 // Indents each line of `text` by two columns.
 std::string indented(std::string_view text) {
   std::string out;
@@ -398,10 +403,12 @@ std::string describe_queue_pair(const ibv_qp* queue_pair) {
       fmt::format("queue pair {} ({}, {}), handle {}, on {}\n", queue_pair->qp_num,
                   to_string(queue_pair->qp_type), to_string(now.qp_state), queue_pair->handle,
                   ibv_get_device_name(queue_pair->context->device));
+  add(out, "  protection domain {}, completion queues {} for sends and {} for receives\n",
+      queue_pair->pd->handle, handle_text(queue_pair->send_cq), handle_text(queue_pair->recv_cq));
   add(out, "  {} sends of {} pieces, {} bytes inline; ", made.cap.max_send_wr,
       made.cap.max_send_sge, made.cap.max_inline_data);
   if (made.srq != nullptr) {
-    out += "a shared receive queue\n";
+    add(out, "shared receive queue {}\n", queue_pair->srq->handle);
   } else {
     add(out, "{} receives of {} pieces\n", made.cap.max_recv_wr, made.cap.max_recv_sge);
   }

@@ -149,13 +149,21 @@ TEST(ObjectDescriptions, HaveTheHandlesOfTheKernel) {
     expect_handle(describe(*queue), fmt::format("queue {}:", queue->raw()->handle));
   for (const QueuePair* qp : {&*loop.client.qp, &*loop.server.qp})
     expect_handle(describe(*qp), fmt::format("handle {}, on", qp->raw()->handle));
+  EXPECT_NE(loop.client.queue.raw()->handle, loop.server.queue.raw()->handle);
+  const auto srq = need(SharedReceiveQueue::create(loop.pd, {.length = 8, .sge = 2}));
+  const auto qp =
+      need(QueuePair::create(loop.pd, loop.client.queue, loop.server.queue, {.shared = &srq}));
+  expect_handle(describe(qp),
+                fmt::format("domain {}, completion queues {} for sends and {} for receives\n",
+                            loop.pd.raw()->handle, loop.client.queue.raw()->handle,
+                            loop.server.queue.raw()->handle));
+  expect_handle(describe(qp), fmt::format("shared receive queue {}\n", srq.raw()->handle));
   // The CPU cannot address every piece.
   EXPECT_TRUE(
       contains(describe(RegisteredSpan::device_only(0x1000, 8, 0x77)), "8 B at 0x1000, lkey 0x77"));
   MemoryRegion gone = need(MemoryRegion::allocate(loop.pd, 4096, AccessFlags::kNone));
   need(gone.deregister());
   EXPECT_TRUE(contains(describe(gone), "not registered"));
-  const auto srq = need(SharedReceiveQueue::create(loop.pd, {.length = 8, .sge = 2}));
   expect_handle(describe(srq), fmt::format("queue {}: ", srq.raw()->handle));
   EXPECT_TRUE(contains(describe(srq), "of 2 pieces")) << describe(srq);
 }
