@@ -276,6 +276,23 @@ class FiveTasks(unittest.TestCase):
         self.assertEqual(lines_of_code("// no\n\n#include <no>\nusing no;\nint yes;  // or not\n}\n"), 2)
 
 
+def headers_without_sources():
+    """The public headers over rdma-core's that name no manual page and no specification."""
+    for place in HEADERS:
+        for folder, _, names in os.walk(place):
+            for name in names:
+                text = read(folder, name)
+                top = text.partition("#pragma once")[0]
+                if re.search(r"#include <(infiniband|rdma)/", text) and not re.search(
+                        r"\w\([37]\)|[Ss]pecification", top):
+                    yield name
+
+
+class Sources(unittest.TestCase):
+    def test_each_header_over_verbs_names_them(self):
+        self.assertEqual(sorted(headers_without_sources()), [])
+
+
 class Parity(unittest.TestCase):
     def test_the_page_is_true(self):
         text = read(PAGE)

@@ -34,6 +34,7 @@
 // vendor transports (SRD, DC).
 //
 // Thread safety: any thread; call enable() before other threads start.
+// Source of the rules: ibv_post_send(3), ibv_post_recv(3), ibv_wr_post(3), ibv_create_cq(3).
 #pragma once
 
 #include <infiniband/verbs.h>

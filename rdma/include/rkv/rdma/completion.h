@@ -22,6 +22,7 @@
 // (next_event(), drain()). One queue is polled by one thread at a time, and wait() polls too; only
 // wait_event() may be called by several threads for one queue. A queue may be destroyed while
 // another thread takes events of its channel.
+// Source: ibv_create_cq_ex(3), ibv_poll_cq(3), ibv_req_notify_cq(3), ibv_get_cq_event(3).
 #pragma once
 
 #include <arpa/inet.h>

@@ -8,6 +8,8 @@
 // created from it keeps the device open. Queries are system calls; none waits for the network.
 //
 // Thread safety: several threads may use a Device at a time; only one may call next_async_event().
+// Source: ibv_get_device_list(3), ibv_open_device(3), ibv_query_device_ex(3), ibv_query_port(3),
+// ibv_query_gid_table(3), ibv_get_async_event(3).
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -6,6 +6,8 @@
 //
 // Every error names the verb, keeps the errno and, if a user can correct the cause, contains
 // advice. Nothing here blocks. Thread safety: all functions may be called from any thread.
+// Source: "RETURN VALUE" of each verb's page, as in ibv_modify_qp(3), ibv_reg_mr(3),
+// ibv_poll_cq(3).
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -10,6 +10,7 @@
 // completed. Handles may be moved between threads; the caller synchronizes access to a region's
 // bytes. Other kinds of memory: owned_region.h (the caller's buffers, lent), device_memory.h,
 // region_pool.h (many pieces of one registration), special_regions.h.
+// Source: ibv_reg_mr(3), ibv_rereg_mr(3), ibv_advise_mr(3).
 #pragma once
 
 #include <infiniband/verbs.h>

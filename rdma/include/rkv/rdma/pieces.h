@@ -6,7 +6,7 @@
 //   batch.send(3, OpFlags::kSignaled, inlined(as_bytes("done")));     // no registration needed
 //
 // Gather and Scatter are made by the compiler from these forms, for the duration of one call: they
-// name the caller's array and do not own it. Thread safety: values.
+// name the caller's array and do not own it. Thread safety: values. Source: ibv_wr_post(3).
 #pragma once
 
 #include <infiniband/verbs.h>

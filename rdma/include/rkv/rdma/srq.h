@@ -7,6 +7,7 @@
 // Keep it from running empty: a sender whose message finds no receive waits for the
 // receiver-not-ready timer before it retries. Thread safety: any thread may call post(), which the
 // provider serializes; one thread calls the rest.
+// Source: ibv_create_srq(3), ibv_post_srq_recv(3), ibv_modify_srq(3), ibv_query_srq(3).
 #pragma once
 
 #include <infiniband/verbs.h>
