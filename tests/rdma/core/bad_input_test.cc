@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "rkv/rdma/address_handle.h"
+#include "rkv/rdma/cm.h"
+#include "rkv/rdma/route.h"
+#include "rkv/rdma/window.h"
 #include "tests/rdma/support/pair.h"
 
 namespace rkv::rdma {
@@ -217,7 +220,13 @@ TEST(RawHandles, AreThoseThatTheVerbsKnow) {
   auto channel = need(CompletionChannel::create(made.device));
   const auto srq = need(SharedReceiveQueue::create(made.pd, {.length = 8}));
   const auto region = need(MemoryRegion::allocate(made.pd, 4096, kEverything));
-  const auto qp = made.prepared({.shared = &srq});
+  auto qp = made.prepared({.shared = &srq});
+  const auto window = need(Window::allocate(made.pd, WindowType::kTwo));
+  const Endpoint self = need(qp.endpoint(made.port, made.gid));
+  const Route route = need(choose_route(made.port, made.gid, self, self));
+  const auto handle = need(AddressHandle::create(made.pd, route.address));
+  const auto events = need(EventChannel::create());
+  const auto id = need(CmId::create(events));
   EXPECT_EQ(made.pd.raw()->context, made.device.raw());
   EXPECT_EQ(made.queue.raw()->context, made.device.raw());
   EXPECT_EQ(channel.raw()->context, made.device.raw());
@@ -226,6 +235,10 @@ TEST(RawHandles, AreThoseThatTheVerbsKnow) {
   EXPECT_EQ(qp.raw()->pd, made.pd.raw());
   EXPECT_EQ(qp.raw()->srq, srq.raw());
   EXPECT_EQ(qp.raw()->send_cq, made.queue.raw());
+  EXPECT_EQ(qp.raw()->recv_cq, made.queue.raw());
+  EXPECT_EQ(window.raw()->pd, made.pd.raw());
+  EXPECT_EQ(handle.raw()->pd, made.pd.raw());
+  EXPECT_EQ(id.raw()->channel, events.raw());
   EXPECT_EQ(qp.raw()->qp_num, qp.number());
   ibv_srq_attr found{};
   EXPECT_EQ(ibv_query_srq(srq.raw(), &found), 0) << "plain verbs take it";

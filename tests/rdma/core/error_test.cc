@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace rkv::rdma {
 namespace {
@@ -73,6 +74,18 @@ TEST(ErrorText, PermissionAndPortHaveAdvice) {
   EXPECT_NE(std::string(advice_for("ibv_open_device", EACCES)).find("/dev/infiniband"),
             std::string::npos);
   EXPECT_NE(std::string(advice_for("rdma_listen", EADDRINUSE)).find("listens"), std::string::npos);
+}
+
+TEST(ErrorText, EachClassOfErrnoHasItsCode) {
+  const std::pair<int, Code> classes[] = {
+      {EINVAL, Code::kInvalidArgument},  {ENOMEM, Code::kOutOfMemory},  {EACCES, Code::kPermission},
+      {EPERM, Code::kPermission},        {EADDRINUSE, Code::kConflict}, {ENODEV, Code::kNoDevice},
+      {ENETUNREACH, Code::kUnreachable}, {ETIMEDOUT, Code::kTimeout},   {EBUSY, Code::kBusy}};
+  for (const auto& [number, code] : classes) {
+    const Error error = verb_error("ibv_open_device", number).error();
+    EXPECT_EQ(error.code, code) << number;
+    EXPECT_EQ(error.sys_errno, number);
+  }
 }
 
 TEST(ErrorText, MissingVerbIsUnsupportedAndNamed) {

@@ -250,6 +250,42 @@ TEST(Connecting, TooMuchPrivateDataIsRefusedBeforeItIsSent) {
   EXPECT_NE(to_string(refused.link.error()).find("56"), std::string::npos);
 }
 
+TEST(Connecting, TheLongestPrivateDataArrivesWholeAndAByteMoreIsRefused) {
+  CmListener listener = need(CmListener::listen(device_address(0)));
+  const std::string hello(kConnectRequestBytes, 'a');
+  const std::string reply(kConnectReplyBytes, 'b');
+  const std::string reason(kRejectBytes, 'c');
+  const auto told = [](const Status& refused, const char* verb, const char* most) {
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    EXPECT_STREQ(refused.error().call, verb);
+    EXPECT_NE(to_string(refused.error()).find(most), std::string::npos);
+  };
+  auto first = connect_later(listener.port(), hello);
+  ConnectRequest request = need(listener.wait(soon()));
+  EXPECT_EQ(as_text(request.private_data()), hello);
+  End end(request.device());
+  CmConnection server = need(std::move(request).accept(end.qp(), {}, as_bytes(reply)));
+  need(server.wait_established(soon()));
+  const Connecting connected = first.get();
+  ASSERT_TRUE(connected.link) << to_string(connected.link.error());
+  EXPECT_EQ(as_text(connected.link->peer_data.bytes()), reply);
+
+  auto second = connect_later(listener.port(), hello);
+  ConnectRequest other = need(listener.wait(soon()));
+  const auto longer = std::move(other).accept(end.qp(), {}, as_bytes(reply + "b"));
+  ASSERT_FALSE(longer);
+  told(std::unexpected(longer.error()), "rdma_accept", "196");
+  // NOLINTBEGIN(bugprone-use-after-move): refused, it is still there
+  told(std::move(other).reject(as_bytes(reason + "c")), "rdma_reject", "148");
+  need(std::move(other).reject(as_bytes(reason)));
+  // NOLINTEND(bugprone-use-after-move)
+  const Connecting refused = second.get();
+  ASSERT_FALSE(refused.link);
+  EXPECT_EQ(refused.link.error().code, Code::kRejected);
+  EXPECT_EQ(as_text(refused.rejection.bytes()), reason);
+}
+
 TEST(Connecting, RetriesOfMoreThanThreeBitsAreRefusedBeforeAnythingIsSent) {
   CmListener listener = need(CmListener::listen(device_address(0)));
   const Connecting never = connect_now(listener.port(), {}, {.rnr_retry = 8});

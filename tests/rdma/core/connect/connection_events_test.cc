@@ -314,6 +314,14 @@ TEST(RelaxedOrdering, ReachesTheProviderOnlyWhereItIsAskedFor) {
   EXPECT_NE(describe(relaxed).find("relaxed ordering"), std::string::npos) << describe(relaxed);
 }
 
+TEST(HugePageRegions, TellTheProvider) {
+  FakeRdma fake;
+  const ProtectionDomain pd = need(ProtectionDomain::allocate(Device::borrow(fake.context())));
+  const MemoryRegion huge = need(MemoryRegion::allocate(pd, 4096, AccessFlags::kHugePages));
+  EXPECT_EQ(fake.region_access(), unsigned{IBV_ACCESS_HUGETLB});
+  EXPECT_NE(describe(huge).find("huge pages"), std::string::npos) << describe(huge);
+}
+
 TEST(DeviceMemory, IsSentAsItIsWhereShortMessagesGoInline) {
   FakeRdma fake;
   Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));

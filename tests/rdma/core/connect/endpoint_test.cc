@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <vector>
 
 #include "common/random.h"
@@ -221,6 +222,17 @@ TEST(EndpointRecord, AnyBytesAreAcceptedInOneFormOrRefused) {
     ASSERT_EQ(bytes_of_record(*endpoint), bytes);
   }
   EXPECT_GT(accepted, 10'000);
+}
+
+// So that packets of an earlier connection do not match. Of 1000 numbers two may be equal.
+TEST(PacketSequences, AreNotTheSameForEachConnection) {
+  std::set<std::uint32_t> seen;
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint32_t number = PacketSequence::random().number();
+    ASSERT_LE(number, PacketSequence::kMax);
+    seen.insert(number);
+  }
+  EXPECT_GT(seen.size(), 900U);
 }
 
 TEST(EndpointRecord, ANumberAbove24BitsIsNotWritten) {

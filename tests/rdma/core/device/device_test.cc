@@ -45,6 +45,43 @@ TEST(Devices, AttributesArePlausible) {
   EXPECT_FALSE(device.port(200));
 }
 
+TEST(Devices, AttributesAreThoseOfTheVerbs) {
+  const Device device = need(Device::open_first_active());
+  ibv_device_attr told{};
+  ASSERT_EQ(ibv_query_device(device.raw(), &told), 0);
+  const DeviceAttributes limits = need(device.attributes());
+  const auto expect = [](std::uint64_t ours, auto theirs) {
+    EXPECT_EQ(ours, static_cast<std::uint64_t>(theirs));
+  };
+  EXPECT_EQ(limits.firmware, told.fw_ver);
+  expect(limits.port_count, told.phys_port_cnt);
+  expect(limits.max_region_bytes, told.max_mr_size);
+  expect(limits.max_regions, told.max_mr);
+  expect(limits.max_queue_pairs, told.max_qp);
+  expect(limits.max_work_requests, told.max_qp_wr);
+  expect(limits.max_sge, told.max_sge);
+  expect(limits.max_completion_queues, told.max_cq);
+  expect(limits.max_completions, told.max_cqe);
+  expect(limits.max_srq, told.max_srq);
+  expect(limits.max_srq_work_requests, told.max_srq_wr);
+  expect(limits.max_srq_sge, told.max_srq_sge);
+  expect(limits.max_reads_as_initiator, told.max_qp_init_rd_atom);
+  expect(limits.max_reads_as_responder, told.max_qp_rd_atom);
+  expect(limits.max_windows, told.max_mw);
+
+  const std::uint8_t number = need(device.first_active_port());
+  ibv_port_attr port{};
+  ASSERT_EQ(ibv_query_port(device.raw(), number, &port), 0);
+  const PortAttributes found = need(device.port(number));
+  EXPECT_EQ(found.state, port.state);
+  EXPECT_EQ(found.active_mtu_bytes, 128U << port.active_mtu);
+  EXPECT_EQ(found.max_mtu_bytes, 128U << port.max_mtu);
+  EXPECT_EQ(found.ethernet, port.link_layer == IBV_LINK_LAYER_ETHERNET);
+  expect(found.lid, port.lid);
+  expect(found.gid_count, port.gid_tbl_len);
+  expect(found.max_message_bytes, port.max_msg_sz);
+}
+
 TEST(Devices, TheGidTableNamesTypeAndInterface) {
   const Device device = need(Device::open_first_active());
   const auto gids = need(device.gid_table());

@@ -241,9 +241,6 @@ TEST(Regions, OfHugePagesAreReadLikeOthers) {
   }
 }
 
-// Lengths are 64 bits wide everywhere. If one were cut to 32 bits, the last mapping would be
-// outside the region, or its first bytes would appear instead. Few pages, mapped many times; huge
-// pages if available, since a device registers them much faster.
 // A hint that the kernel may ignore: what is read is the same.
 TEST(Regions, OfRelaxedOrderingAreReadLikeOthers) {
   Loopback loop;
@@ -257,6 +254,9 @@ TEST(Regions, OfRelaxedOrderingAreReadLikeOthers) {
   EXPECT_EQ(std::memcmp(loop.client.at(0), region.bytes().data(), region.size()), 0);
 }
 
+// Lengths are 64 bits wide everywhere. If one were cut to 32 bits, the last mapping would be
+// outside the region, or its first bytes would appear instead. Few pages, mapped many times; huge
+// pages if available, since a device registers them much faster.
 TEST(Regions, OfMoreThanFourGibibytesAreReadAtTheirEnd) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   constexpr std::size_t kPart = std::size_t{64} << 20;

@@ -221,7 +221,10 @@ TEST(OneSided, InlinePiecesAreWrittenAndCarryImmediateData) {
 TEST(OneSided, MorePiecesThanAskedForRefuseTheWholeBatch) {
   Loopback loop(of_pieces());
   post_receives(loop.server, 1);
-  const std::vector<RegisteredSpan> pieces(5, loop.client.memory.local(0, 1));
+  std::memcpy(loop.client.at(0), "pieces", 6);
+  std::vector<RegisteredSpan> pieces;
+  for (const std::size_t at : {4U, 0U, 1U, 2U, 3U})
+    pieces.push_back(loop.client.memory.local(at, 1));
   Batch batch = loop.client.qp->batch();
   batch.send(1, OpFlags::kSignaled, loop.client.memory.local(0, 1));
   batch.write(2, OpFlags::kSignaled, pieces, loop.server.memory.remote());
@@ -229,8 +232,12 @@ TEST(OneSided, MorePiecesThanAskedForRefuseTheWholeBatch) {
   std::array<WorkCompletion, 1> none;
   EXPECT_EQ(need(loop.client.queue.poll(none)), 0U);
   need(loop.client.qp->op(3).signaled().write(std::span(pieces).first(4),
-                                              loop.server.memory.remote()));
-  EXPECT_TRUE(loop.client.completion().ok());
+                                              *loop.server.memory.remote().subspan(8192, 4)));
+  const WorkCompletion done = loop.client.completion();
+  EXPECT_TRUE(done.ok());
+  EXPECT_EQ(done.wr_id, 3U);
+  EXPECT_EQ(std::memcmp(loop.server.at(8192), "epie\0", 5), 0);
+  EXPECT_EQ(need(loop.server.queue.poll(none)), 0U) << "the message of the refused batch";
 }
 
 TEST(OneSided, WriteWithImmediateTellsThePeer) {
@@ -322,10 +329,11 @@ TEST(Batches, AFullSendQueueRefusesTheWholeBatch) {
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, Code::kOutOfMemory);
   EXPECT_NE(to_string(status.error()).find("full"), std::string::npos);
-  EXPECT_TRUE(run(loop.client, [&](Batch& next) {
-                next.read(99, OpFlags::kSignaled, loop.client.memory.local(0, 8),
-                          loop.server.memory.remote());
-              }).ok());
+  const WorkCompletion done = run(loop.client, [&](Batch& next) {
+    next.read(99, OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
+  });
+  EXPECT_TRUE(done.ok());
+  EXPECT_EQ(done.wr_id, 99U) << "of the refused batch";
 }
 
 // The store relies on this: a region with only REMOTE_READ refuses every change, even behind a

@@ -74,6 +74,36 @@ TEST(PreparedQueuePairs, TakeReceivesBeforeTheyAreConnected) {
   EXPECT_EQ(text_at(two.server, kSlot, 5), "hello");
 }
 
+TEST(PreparedQueuePairs, MayBeConnectedToThemselves) {
+  Two<Rc> two;
+  post_receive(two.a, two.client, 1);
+  QueuePair qp = need(std::move(two.a).handshake(two.of_a, {.remote_access = kEverything}));
+  EXPECT_EQ(need(qp.query(IBV_QP_DEST_QPN)).attributes.dest_qp_num, qp.number());
+  write_at(two.client, 0, "to myself");
+  need(post(qp, [&](Batch& batch) {
+    batch.send(7, OpFlags::kSignaled, two.client.memory.local(0, 9));
+    batch.read(8, OpFlags::kSignaled, two.client.memory.local(100, 4),
+               *two.client.memory.remote().subspan(3, 4));
+  }));
+  EXPECT_EQ(two.client.completions(3).size(), 3U);  // of the SEND, the READ and the receive
+  EXPECT_EQ(text_at(two.client, kSlot, 9), "to myself");
+  EXPECT_EQ(text_at(two.client, 100, 4), "myse");
+}
+
+TEST(PreparedQueuePairs, MayCompleteSendsAndReceivesInTwoQueues) {
+  Two<Rc> two;
+  auto prepared = need(QueuePair::create(two.pd, two.client.queue, two.server.queue, kOptions));
+  const Endpoint self = need(prepared.endpoint(two.port, two.gid));
+  post_receive(prepared, two.server, 1);
+  QueuePair qp = need(std::move(prepared).handshake(self));
+  need(post(qp,
+            [&](Batch& batch) { batch.send(7, OpFlags::kSignaled, inlined(as_bytes("hello"))); }));
+  EXPECT_EQ(two.client.completion().kind, WorkKind::kSend);
+  EXPECT_EQ(two.server.completion().kind, WorkKind::kReceive);
+  std::array<WorkCompletion, 1> none;
+  EXPECT_EQ(need(two.client.queue.poll(none)) + need(two.server.queue.poll(none)), 0U);
+}
+
 TEST(PreparedQueuePairs, AreStillThereAfterAHandshakeThatFailed) {
   Two<Rc> two;
   const auto text = [&](const ConnectionParameters& parameters) {

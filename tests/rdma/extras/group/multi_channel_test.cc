@@ -124,13 +124,20 @@ TEST(MultiChannels, RunAnyWorkAndAnswerAtItsIndex) {
   const std::array work = {
       PeerWork{.peer = 2, .work = Work::fetch_add(star.local(0, 8), word.subspan(0, 8)->span, 2)},
       read_from(star.local(1, 8), *word.subspan(0, 8)),
-      write_to(star.local(1, 8), {.peer = 0, .span = star.remote(0, 8)}),
+      write_to(star.local(3, 8), {.peer = 0, .span = star.remote(0, 8)}),
   };
+  store_le<std::uint64_t>(star.local(3, 8).bytes().data(), 7);
   const GroupOutcome out = star.hub->run(work, soon());
   need(out.status());
   EXPECT_EQ(out[0].peer, 2U);
   EXPECT_EQ(out[2].peer, 0U);
-  EXPECT_EQ(load_le<std::uint64_t>(star.of(2, 8).bytes().data()), 42U);
+  const auto word_at = [](const RegisteredSpan& place) {
+    return load_le<std::uint64_t>(place.bytes().data());
+  };
+  EXPECT_EQ(word_at(star.of(2, 8)), 42U);
+  EXPECT_EQ(word_at(star.local(0, 8)), 40U) << "before the addition";
+  EXPECT_EQ(word_at(star.local(1, 8)), 42U) << "READ after it";
+  EXPECT_EQ(word_at(star.of(0, 8)), 7U);
   EXPECT_FALSE(word.subspan(60, 8));
   EXPECT_EQ(star.hub->run({}, soon()).each().size(), 0U);
 }

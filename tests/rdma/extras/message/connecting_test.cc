@@ -1,8 +1,13 @@
 // Connecting and accepting as coroutines of one thread, on real verbs.
 #include "rkv/rdma/message/connecting.h"
 
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <list>
+#include <string>
 #include <thread>
 
 #include "rkv/rdma/message/operations.h"
@@ -233,18 +238,22 @@ TEST(ConnectingCoroutines, AWaitForAnAnswerEndsEarlyAndThePeerIsTold) {
                                                {}, as_bytes("hello"), std::move(until)));
       co_return true;
     });
-    // Its request is there still, or the kernel has removed it, and then nothing comes: in no case
-    // does it become a connection.
+    // Its request is there still, or the kernel has removed it, and then nothing comes. An answer
+    // to it is refused, since the peer has left, and does not wait for the deadline.
+    bool was_there = false;
     const auto take = [&]() -> Task<Status> {
       RKV_CO_ASSIGN_OR_RETURN(ConnectRequest request,
                               co_await next_request(*town.executor, town.listener, soon(500)));
+      was_there = true;
       RKV_CO_ASSIGN_OR_RETURN(CmConnection link, std::move(request).accept(town.prepare(), {}, {}));
       RKV_CO_RETURN_IF_ERROR(co_await established(*town.executor, link, soon(500)));
       co_return Status{};
     };
     auto taking = take();
     need(run(*town.executor, soon(), taking));
-    EXPECT_FALSE(taking.take());
+    const Status taken = taking.take();
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(taken.error().code == Code::kTimeout, !was_there) << to_string(taken.error());
   }
 }
 
@@ -257,6 +266,53 @@ TEST(ConnectingCoroutines, AWaitForTheEndOfTheHandshakeEndsEarly) {
       RKV_CO_ASSIGN_OR_RETURN(CmConnection link,
                               std::move(*request).accept(town.prepare(), {}, {}));
       RKV_CO_RETURN_IF_ERROR(co_await established(*town.executor, link, std::move(until)));
+      co_return true;
+    });
+  }
+}
+
+// Lets an interface ask for addresses: the tests' own has none to ask.
+class AsksForNeighbours {
+ public:
+  explicit AsksForNeighbours(const std::string& interface) {
+    interface.copy(static_cast<char*>(request_.ifr_name), sizeof request_.ifr_name - 1);
+    before_ = flags();
+    set(before_ & ~IFF_NOARP);
+  }
+  AsksForNeighbours(const AsksForNeighbours&) = delete;
+  AsksForNeighbours& operator=(const AsksForNeighbours&) = delete;
+  ~AsksForNeighbours() {
+    set(before_);
+    ::close(socket_);
+  }
+
+ private:
+  int flags() {
+    EXPECT_EQ(::ioctl(socket_, SIOCGIFFLAGS, &request_), 0);
+    return request_.ifr_flags;
+  }
+  void set(int flags) {
+    request_.ifr_flags = static_cast<short>(flags);
+    EXPECT_EQ(::ioctl(socket_, SIOCSIFFLAGS, &request_), 0) << "this takes CAP_NET_ADMIN";
+  }
+  int socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ifreq request_{};
+  int before_ = 0;
+};
+
+// A neighbour that does not exist: the kernel asks for it for some seconds.
+TEST(ConnectingCoroutines, AWaitForAnAddressEndsEarly) {
+  Town town;
+  std::string host = town.listener.address().host();
+  const std::size_t last = host.rfind('.') + 1;
+  host = host.substr(0, last) + std::to_string(std::stoi(host.substr(last)) ^ 0x2A);
+  const SocketAddress nobody = need(rkv::rdma::resolve({.host = host, .port = 7}, soon())).front();
+  const std::uint8_t port = need(town.device.first_active_port());
+  const AsksForNeighbours asks(need(town.device.routable_gid(port)).netdev);
+  for (const How how : kHow) {
+    end_early(town, how, [&](Until until) -> Task<Result<bool>> {
+      RKV_CO_ASSIGN_OR_RETURN(const Connector found,
+                              co_await resolve(*town.executor, nobody, {}, std::move(until)));
       co_return true;
     });
   }

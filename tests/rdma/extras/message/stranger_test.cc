@@ -267,21 +267,30 @@ TEST(Strangers, AMessageLongerThanTheBufferEndsTheConnection) {
 }
 
 TEST(MessageOptions, OutOfRangeAreNamedBeforeAnythingIsDone) {
-  const auto text = [](const auto& made) { return made ? "" : to_string(made.error()); };
   const SocketAddress nowhere = device_address();
-  const auto plain = [&](const SendReceiveOptions& options) {
-    return text(SendReceiveBuilder{options}.connect(nowhere, soon()));
+  const auto expect_named = [](const auto& made, const char* text) {
+    ASSERT_FALSE(made) << text;
+    EXPECT_EQ(made.error().code, Code::kInvalidArgument);
+    EXPECT_NE(to_string(made.error()).find(text), std::string::npos) << to_string(made.error());
   };
-  EXPECT_NE(plain({.message_bytes = 0}).find("message_bytes"), std::string::npos);
-  EXPECT_NE(plain({.send_buffers = 0}).find("send_buffers"), std::string::npos);
-  EXPECT_NE(plain({.receive_buffers = 8193}).find("8192"), std::string::npos);
-  EXPECT_NE(plain({.inline_bytes = 513}).find("512"), std::string::npos);
-  const auto ring = [&](const RingOptions& options) {
-    return text(CreditRingBuilder{options}.connect(nowhere, soon()));
+  const auto plain = [&](const SendReceiveOptions& options, const char* text) {
+    expect_named(SendReceiveBuilder{options}.connect(nowhere, soon()), text);
   };
-  EXPECT_NE(ring({.ring_bytes = 5000}).find("ring_bytes"), std::string::npos);
-  EXPECT_NE(ring({.ring_bytes = 2048}).find("4096"), std::string::npos);
-  EXPECT_NE(ring({.slots = 3}).find("slots"), std::string::npos);
+  plain({.message_bytes = 0}, "message_bytes is from 1 to 16777216");
+  plain({.message_bytes = (1U << 24) + 1}, "message_bytes is from 1 to 16777216");
+  plain({.send_buffers = 0}, "send_buffers is from 1 to 8192");
+  plain({.send_buffers = 8193}, "send_buffers is from 1 to 8192");
+  plain({.receive_buffers = 0}, "receive_buffers is from 1 to 8192");
+  plain({.receive_buffers = 8193}, "receive_buffers is from 1 to 8192");
+  plain({.inline_bytes = 513}, "inline_bytes is from 0 to 512");
+  const auto ring = [&](const RingOptions& options, const char* text) {
+    expect_named(CreditRingBuilder{options}.connect(nowhere, soon()), text);
+    expect_named(ReadRingBuilder{options}.connect(nowhere, soon()), text);
+  };
+  ring({.ring_bytes = 5000}, "ring_bytes is a power of two from 4096");
+  ring({.ring_bytes = 2048}, "ring_bytes is a power of two from 4096");
+  ring({.slots = 3}, "slots");
+  ring({.slots = 16384}, "slots");
 }
 
 TEST(MessageOptions, TheSmallerOfBothSidesIsUsed) {

@@ -33,7 +33,11 @@ TYPED_TEST_SUITE_P(TransportScenarios);
 
 TYPED_TEST_P(TransportScenarios, BothEndsKnowTheOther) {
   auto ends = this->usual();
-  EXPECT_EQ(ends.client.peer_address().port(), ends.server.local_address().port());
+  const std::string client = ends.client.local_address().to_string();
+  const std::string server = ends.server.local_address().to_string();
+  EXPECT_EQ(ends.client.peer_address().to_string(), server);
+  EXPECT_EQ(ends.server.peer_address().to_string(), client);
+  EXPECT_NE(client, server);
   EXPECT_EQ(ends.client.max_message(), ends.server.max_message());
   EXPECT_GE(ends.client.receive_window(), 1U);
   EXPECT_EQ(ends.client.sends_in_flight(), 0U);
