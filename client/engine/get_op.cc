@@ -21,8 +21,10 @@ void GetOp::begin(Bytes key, Durability at_least) {
 void GetOp::start() {
   release();
   const Next next = machine_.start(key_, *memory_);
-  if (session_->reports.claim()) [[unlikely]]
+  if (session_->reports.claim()) [[unlikely]] {
+    (void)machine_.take_counts();  // of READs that will not be posted
     return ask_server();
+  }
   follow(next);
 }
 

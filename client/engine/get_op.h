@@ -70,10 +70,11 @@ class GetOp {
   // Asks the server instead of waiting for what kLargeBuffer or kMap needs.
   void ask_server() { follow(machine_.ask_server()); }
 
-  // The request carries the reports of READs.
+  // The request carries the reports of READs; reported() when it is on its way.
   Request request() {
-    return {.opcode = Opcode::kGet, .key = key_, .value = session_->reports.take()};
+    return {.opcode = Opcode::kGet, .key = key_, .value = session_->reports.next()};
   }
+  void reported() { session_->reports.sent(); }
   void on_sent() { need_ = Need::kReply; }
   // The answer, whose code is 0. Keeps it if it holds the value.
   void on_reply(Reply reply);

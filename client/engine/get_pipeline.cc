@@ -357,6 +357,7 @@ void GetPipeline::ask_server(GetLane& lane, std::size_t replies_kept) {
   engine_.get_buffers.batch.push_back(*operation);
   ++under_way_;
   ++engine_.session.stats.two_sided_requests;
+  lane.op.reported();
   lane.op.on_sent();
   follow(lane);
 }

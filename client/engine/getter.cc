@@ -65,6 +65,7 @@ void Getter::perform(const Deadline& deadline, const Destination* into) {
       return op_.on_map(refresh_map(op_.stale_map(), deadline));
     case Need::kRequest: {
       auto reply = requester_.ask(op_.request(), deadline);
+      if (reply || reply.error().code == Code::kNotFound) op_.reported();
       return reply ? op_.on_reply(std::move(*reply)) : op_.on_refused(reply.error());
     }
     case Need::kReplicated: {

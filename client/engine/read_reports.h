@@ -19,38 +19,52 @@ class ReadReports {
   // The server that this client is connected to wants reports, or takes them if they come.
   void set_wanted(bool wanted) {
     wanted_ = wanted;
-    due_at_ = wanted ? noted_ + kMaxUsedHashes : kNever;
+    due_at_ = next_due();
   }
   // Whether the next GET should go by request for the sake of its reports.
   bool is_due() const { return noted_ >= due_at_; }
-  // Returns is_due(), once: true means that the caller will send the reports.
+  // Returns is_due(). True means that the caller's GET will carry the reports, so that no other GET
+  // needs to; it is due again if that GET has not been sent after kRoom further READs.
   bool claim() {
     if (!is_due()) [[likely]]
       return false;
-    due_at_ = noted_ + kMaxUsedHashes;
+    due_at_ = noted_ + kRoom;
     return true;
   }
 
-  // Records a hash. Between two take() calls the oldest hashes are overwritten.
-  void note(KeyHash hash) { recent_[noted_++ % kMaxUsedHashes] = hash.bits(); }
+  // Records a hash. When kRoom of them were not sent, the oldest are overwritten.
+  void note(KeyHash hash) { recent_[noted_++ % kRoom] = hash.bits(); }
 
-  // Returns the hashes encoded as a GET's value (WIRE.md), and forgets them. The bytes are valid
-  // until the next call.
-  Bytes take() {
-    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(noted_, kMaxUsedHashes));
-    for (std::size_t i = 0; i < count; ++i)
-      store_le(encoded_.data() + i * sizeof(std::uint64_t), recent_[i]);
-    noted_ = 0;
-    due_at_ = wanted_ ? kMaxUsedHashes : kNever;
+  // Returns the oldest hashes that were not sent, encoded as a GET's value (WIRE.md). The bytes are
+  // valid until the next call.
+  Bytes next() {
+    const std::uint64_t first = std::max(sent_, noted_ - std::min<std::uint64_t>(noted_, kRoom));
+    const std::uint64_t count = std::min<std::uint64_t>(noted_ - first, kMaxUsedHashes);
+    for (std::uint64_t i = 0; i < count; ++i)
+      store_le(encoded_.data() + i * sizeof(std::uint64_t), recent_[(first + i) % kRoom]);
+    end_ = first + count;
     return Bytes(encoded_).first(count * sizeof(std::uint64_t));
+  }
+  // What next() returned is on its way.
+  void sent() {
+    sent_ = end_;
+    due_at_ = next_due();
   }
 
  private:
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  // More than a report: READs go on while a GET waits for its turn to be sent.
+  static constexpr std::uint64_t kRoom = 4 * kMaxUsedHashes;
 
-  std::array<std::uint64_t, kMaxUsedHashes> recent_{};
+  std::uint64_t next_due() const { return wanted_ ? sent_ + kMaxUsedHashes : kNever; }
+
+  std::array<std::uint64_t, kRoom> recent_{};
   std::array<std::byte, kMaxUsedHashes * sizeof(std::uint64_t)> encoded_{};
-  std::uint64_t noted_ = 0;  // since the last take()
+  // Counts of hashes: all, those that were sent, and those that will have been when the report of
+  // the last next() is sent.
+  std::uint64_t noted_ = 0;
+  std::uint64_t sent_ = 0;
+  std::uint64_t end_ = 0;
   std::uint64_t due_at_ = kNever;
   bool wanted_ = false;
 };

@@ -28,6 +28,7 @@ void StoreMaintenance::start() {
 
 void StoreMaintenance::stop() {
   evicting_.stop();
+  parts_.store.evictor().give_up_runs();
   growing_.stop();
   expiring_.stop();
 }
@@ -58,7 +59,8 @@ Nanos StoreMaintenance::evict() {
   } else {
     // Records that are not synced cannot be evicted. If only that prevents eviction, sync now.
     if (evictor.evicts_after_sync()) parts_.request_sync();
-    if (evictor.has_nothing_to_evict()) return parts_.clock.now() + kWhileItGrows;
+    if (evictor.has_nothing_to_evict() && !evictor.drops())
+      return parts_.clock.now() + kWhileItGrows;
   }
   return parts_.clock.now() + kPeriod;
 }

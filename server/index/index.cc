@@ -308,20 +308,23 @@ void Index::touch(GroupPlace home, const Position& position) const {
 // Fills the freed slot of `place` with at most three moves, each of one key. The slot goes to a
 // stashed key of this home. Otherwise it goes to a guest of this home in the neighbour, whose slot
 // then goes to a stashed key of that group. Otherwise it goes to a stashed key of the other home,
-// as a guest.
+// as a guest. The oldest stashed key comes first: the eviction begins with the groups, and must
+// reach every key in the end.
 bool Index::fill(GroupPlace place, std::uint32_t slot_number) {
-  if (const auto entry = stash_.first_of(stashed_at(place), side(place)); entry != Stash::kNone) {
+  if (const auto entry = stash_.last_of(stashed_at(place), side(place)); entry != Stash::kNone) {
     take_from_stash(place, entry, {.where = Where::kHome, .number = slot_number});
     return true;
   }
   const GroupPlace other = place.neighbour();
-  const auto stashed = stash_.first_of(stashed_at(place), side(other));
+  const auto stashed = stash_.last_of(stashed_at(place), side(other));
   if (const std::uint32_t abroad = guests(other); abroad != 0) {
     const auto from = static_cast<std::uint32_t>(std::countr_zero(abroad));
     const Slot guest{memory_.group(other)->slots[from]};
     // Inserted at home before it is removed from the neighbour. A reader that misses it here has
     // read an older home group, and finds the counter raised when it reads home again.
+    const auto uses = static_cast<std::uint32_t>(this->uses(other) >> (2 * from) & 3U);
     publish(place, {.slot_number = slot_number, .slot = guest});
+    set_uses(this->uses(place), slot_number, uses);
     erase_guest(place, from);
     if (stashed != Stash::kNone) {
       take_from_stash(other, stashed, {.where = Where::kHome, .number = from});
@@ -336,6 +339,7 @@ bool Index::fill(GroupPlace place, std::uint32_t slot_number) {
 // Inserts into the group first. Until then `spilled` sends readers to the server.
 void Index::take_from_stash(GroupPlace home, std::uint32_t entry, Position to) {
   insert(home, to, stash_.slot(entry));
+  set_uses(uses(to.where == Where::kHome ? home : home.neighbour()), to.number, stash_.uses(entry));
   unstash(home, entry);
   clear_spilled_if_none_left(home);
 }

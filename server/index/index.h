@@ -102,12 +102,21 @@ class Index {
   struct Resident {
     GroupPlace home;
     Position position;
+    std::uint32_t uses = 0;
   };
   // Calls visit(Resident) for each slot of the pair, stashed ones included, that leads to a record
   // in memory and has no uses left. Takes one use from each of the other slots in memory (a slot
   // counts three at most). `visit` may replace() or erase() the slot that it is given.
   template <class Visit>
-  void pass(GroupPlace even, Visit visit);
+  void pass(GroupPlace even, Visit visit) {
+    walk(even, visit, /*takes_uses=*/true);
+  }
+  // The same for every slot in memory, whatever its uses, which stay. It may miss a slot that moves
+  // because `visit` erased another one.
+  template <class Visit>
+  void each_resident(GroupPlace even, Visit visit) {
+    walk(even, visit, /*takes_uses=*/false);
+  }
   // Counts a use of the slot, or of every slot that may be this key's.
   void touch(GroupPlace home, const Position& position) const;
   void touch(GroupPlace home, KeyHash hash) const;
@@ -157,6 +166,9 @@ class Index {
   static void add_use(std::uint64_t& uses, std::uint32_t slot) {
     if ((uses >> (2 * slot) & 3U) != 3) uses += std::uint64_t{1} << (2 * slot);
   }
+  static void set_uses(std::uint64_t& uses, std::uint32_t slot, std::uint32_t count) {
+    uses = (uses & ~(std::uint64_t{3} << (2 * slot))) | std::uint64_t{count} << (2 * slot);
+  }
   std::uint64_t& uses(GroupPlace place) const { return books_[place.extent].uses[place.number]; }
   std::uint32_t& guests(GroupPlace place) const {
     return books_[place.extent].guests[place.number];
@@ -182,6 +194,8 @@ class Index {
 
   bool key_at(Slot slot, Bytes key) const;
   // `matches(slot)` is called for slots with the fingerprint.
+  template <class Visit>
+  void walk(GroupPlace even, Visit& visit, bool takes_uses);
   template <class Matches>
   std::optional<std::uint32_t> find_in(GroupPlace place, KeyHash hash, Matches matches) const;
   template <class Matches>
@@ -196,30 +210,32 @@ class Index {
 };
 
 template <class Visit>
-void Index::pass(GroupPlace even, Visit visit) {
+void Index::walk(GroupPlace even, Visit& visit, bool takes_uses) {
   for (const GroupPlace place : {even, even.neighbour()}) {
     std::uint64_t& uses = this->uses(place);
     const std::uint32_t abroad = guests(place);
     for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
       const Slot slot{memory_.group(place)->slots[i]};
       if (slot.empty() || slot.is_on_disk()) continue;
-      if (const std::uint64_t count = uses >> (2 * i) & 3U; count != 0) {
+      const auto count = static_cast<std::uint32_t>(uses >> (2 * i) & 3U);
+      if (takes_uses && count != 0) {
         uses -= std::uint64_t{1} << (2 * i);
         continue;
       }
       const bool guest = (abroad >> i & 1U) != 0;
-      visit(Resident{
-          .home = guest ? place.neighbour() : place,
-          .position = {
-              .where = guest ? Where::kNeighbour : Where::kHome, .number = i, .slot = slot}});
+      const auto where = guest ? Where::kNeighbour : Where::kHome;
+      visit(Resident{.home = guest ? place.neighbour() : place,
+                     .position = {.where = where, .number = i, .slot = slot},
+                     .uses = count});
     }
   }
   for (std::uint32_t entry = stashed_at(even), next = 0; entry != Stash::kNone; entry = next) {
     next = stash_.next(entry);
     const Slot slot = stash_.slot(entry);
-    if (slot.is_on_disk() || stash_.take_use(entry)) continue;
+    if (slot.is_on_disk() || (takes_uses && stash_.take_use(entry))) continue;
     visit(Resident{.home = stash_.side(entry) == 0 ? even : even.neighbour(),
-                   .position = {.where = Where::kStash, .number = entry, .slot = slot}});
+                   .position = {.where = Where::kStash, .number = entry, .slot = slot},
+                   .uses = stash_.uses(entry)});
   }
 }
 

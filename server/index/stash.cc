@@ -67,4 +67,11 @@ std::uint32_t Stash::first_of(Chain chain, std::uint32_t side) const {
   return entry;
 }
 
+std::uint32_t Stash::last_of(Chain chain, std::uint32_t side) const {
+  std::uint32_t last = kNone;
+  for (std::uint32_t entry = chain; entry != kNone; entry = entries_[entry].next)
+    if (entries_[entry].side == side) last = entry;
+  return last;
+}
+
 }  // namespace rkv::server

@@ -46,6 +46,7 @@ class Stash {
   void add_use(std::uint32_t entry) const {
     if (entries_[entry].uses != 3) ++entries_[entry].uses;
   }
+  std::uint32_t uses(std::uint32_t entry) const { return entries_[entry].uses; }
   bool take_use(std::uint32_t entry) const {
     if (entries_[entry].uses == 0) return false;
     --entries_[entry].uses;
@@ -53,8 +54,9 @@ class Stash {
   }
   // Whether the chain has at least so many entries.
   bool reaches(Chain chain, std::uint32_t entries) const;
-  // The first entry of that side, or kNone.
+  // The first entry of that side, the newest, and the last one; or kNone.
   std::uint32_t first_of(Chain chain, std::uint32_t side) const;
+  std::uint32_t last_of(Chain chain, std::uint32_t side) const;
 
   // Relaxed: a statistic; no decision depends on it.
   std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }

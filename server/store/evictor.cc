@@ -15,7 +15,7 @@ constexpr int kMostUses = 3;  // that an index counts of a slot
 
 void Evictor::drop_when_full() {
   RKV_CHECK(log_.is_volatile() && !disk_.in_use(), "a cache has no disk");
-  drops_ = true;
+  runs_ = std::make_unique<RunMaker>(table_, clock_);
 }
 
 bool Evictor::has_spare_room() const {
@@ -24,7 +24,7 @@ bool Evictor::has_spare_room() const {
 }
 
 void Evictor::touch(std::span<const std::uint64_t> hashes) const {
-  if (!is_needed()) return;  // nothing will be evicted
+  if (!counts_uses()) return;
   for (const std::uint64_t bits : hashes) {
     const KeyHash hash(bits);
     const RecordTable::Locked locked(table_, hash);
@@ -43,7 +43,7 @@ bool Evictor::is_durable(const RecordFields& record, std::uint64_t durable) cons
 DiskTier::Leaves Evictor::leaves(const RecordFields& record, std::uint64_t durable) {
   using Leaves = DiskTier::Leaves;
   if (record.in_cell) return Leaves::kCannotGo;
-  if (drops_) return Leaves::kNothing;
+  if (drops()) return Leaves::kNothing;
   if (record.expiry_ms != 0) return Leaves::kCannotGo;
   if (!is_durable(record, durable)) {
     some_unsynced_ = true;
@@ -65,8 +65,8 @@ std::size_t Evictor::evict_from(GroupPlace even, StripeCounters& counters, std::
   Index& index = table_.index();
   index.pass(even, [&](const Index::Resident& resident) {
     const Slot slot = resident.position.slot;
-    const RecordFields record = table_.record_at(slot.location());
     if (count == most) return;
+    const RecordFields record = table_.record_at(slot.location());
     const DiskTier::Leaves leaves = this->leaves(record, durable);
     if (leaves == DiskTier::Leaves::kCannotGo) return;
     counters.expiring -= record.expiry_ms != 0 ? 1 : 0;
@@ -115,31 +115,36 @@ std::size_t Evictor::evict(std::size_t bytes) {
 }
 
 bool Evictor::make_vacancy(const Target& target) {
-  if (!drops_) return false;
+  if (!drops()) return false;
   const GroupPlace even{target.home.extent, target.home.number & ~1U};
+  // Each pass takes a use from every record of the pair. So one that drops a single record for each
+  // new key would soon find none but the newest without uses.
   for (int pass = 0; pass <= kMostUses; ++pass) {
-    if (evict_from(even, *target.counters, 1) != 0) return true;
+    if (evict_from(even, *target.counters, kSlotsPerGroup) != 0) return true;
   }
   return false;
+}
+
+// Keeps 1/64 to 1/32 of the data extents free.
+std::size_t Evictor::wanted_bytes(bool called) const {
+  const RecordAllocator::Usage usage = table_.blocks().usage();
+  const std::size_t room = usage.capacity_bytes - usage.used_bytes;
+  const std::size_t low = usage.capacity_bytes / 64;
+  const std::size_t wanted = room < low ? 2 * low - room : 0;
+  if (!called) return wanted;
+  return std::max(wanted, low);  // free memory exists, but in pieces that are too small
 }
 
 bool Evictor::evict_for_space() {
   const bool called = called_.exchange(false, std::memory_order_relaxed);
   if (!is_needed()) return true;
-  const RecordAllocator::Usage usage = table_.blocks().usage();
-  const std::size_t room = usage.capacity_bytes - usage.used_bytes;
-  const std::size_t low = usage.capacity_bytes / 64;
-  std::size_t wanted = room < low ? 2 * low - room : 0;
-  // Free memory exists, but in pieces that are too small.
-  if (called) wanted = std::max(wanted, low);
-  if (wanted == 0) {
-    nothing_to_evict_.store(false, std::memory_order_relaxed);
-    return true;
-  }
+  const std::size_t wanted = wanted_bytes(called);
   some_wait_ = some_unsynced_ = false;
-  const bool freed = evict(wanted) != 0;
-  nothing_to_evict_.store(!freed && !some_unsynced_ && !some_wait_, std::memory_order_relaxed);
-  return freed;
+  bool freed = wanted != 0 && evict(wanted) != 0;
+  if (drops()) freed = runs_->make() || freed;
+  nothing_to_evict_.store(wanted != 0 && !freed && !some_unsynced_ && !some_wait_,
+                          std::memory_order_relaxed);
+  return wanted == 0 || freed;
 }
 
 }  // namespace rkv::server

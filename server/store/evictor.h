@@ -11,29 +11,36 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
+#include "common/clock.h"
 #include "server/persistence/commit_log.h"
 #include "server/store/disk_tier.h"
 #include "server/store/record_table.h"
+#include "server/store/run_maker.h"
 
 namespace rkv::server {
 
 class Evictor {
  public:
   // All arguments must outlive the object. `boot` is the upper half of all versions of this start.
-  Evictor(RecordTable& table, CommitLog& log, DiskTier& disk, std::uint32_t boot)
-      : table_(table), log_(log), disk_(disk), boot_(boot) {}
+  Evictor(RecordTable& table, CommitLog& log, DiskTier& disk, const Clock& clock,
+          std::uint32_t boot)
+      : table_(table), log_(log), disk_(disk), clock_(clock), boot_(boot) {}
 
   // Makes the store a cache. REQUIRES: a volatile log, and no disk.
   void drop_when_full();
-  bool drops() const { return drops_; }
+  bool drops() const { return runs_ != nullptr; }
+  // Whether it is of use to count a use of a record.
+  bool counts_uses() const { return drops() || is_needed(); }
 
   // Whether evict_for_space() must be called regularly: records may leave memory, and data memory
   // cannot grow, because the limit is reached or the last attempt failed.
   bool is_needed() const {
-    return (drops_ || disk_.in_use()) && data_is_full_grown_.load(std::memory_order_relaxed);
+    return (drops() || disk_.in_use()) && data_is_full_grown_.load(std::memory_order_relaxed);
   }
   // Evicts the least recently used records that may go, until enough data memory is free. Returns
   // true if there is now free memory, or none was needed; false if nothing was evictable.
@@ -51,13 +58,23 @@ class Evictor {
   // Sets a callback for an operation that found no space. It runs in any thread, inside that
   // operation.
   void on_no_room(std::function<void()> call) { call_ = std::move(call); }
-  // Runs that callback, at most once until evict_for_space() begins.
-  void call() {
+  // Runs that callback, at most once until evict_for_space() begins. `units`: of the block that the
+  // operation did not find.
+  void call(std::uint64_t units) {
+    if (drops()) runs_->ask(units);
     if (!called_.exchange(true, std::memory_order_relaxed) && call_) call_();
   }
-  // Drops the least recently used record of a pair whose slots are all taken, for a key that has
-  // none. Returns whether it dropped one: no if the store is not a cache, or if no record of the
-  // pair may go.
+  // A block of so many units that was kept for the operation that asked for it by call().
+  std::optional<Location> take_run(std::uint64_t units) {
+    return drops() ? runs_->take(units) : std::nullopt;
+  }
+  // Frees what is kept for operations that have not come back.
+  void give_up_runs() {
+    if (drops()) runs_->give_up();
+  }
+  // Drops some records of a pair whose slots are all taken, the least recently used ones, for a key
+  // that has none. Returns whether it dropped any: no if the store is not a cache, or if no record
+  // of the pair may go. Another pair may get the place, so look again.
   bool make_vacancy(const Target& target);
   // Says whether data memory cannot grow, now or at all.
   void set_data_is_full_grown(bool full) {
@@ -66,6 +83,7 @@ class Evictor {
 
  private:
   static constexpr std::size_t kMostAtOnce = std::size_t{4} * kSlotsPerGroup;
+  std::size_t wanted_bytes(bool called) const;
   std::size_t evict(std::size_t bytes);
   // Takes at most so many records out of memory. Returns their bytes.
   std::size_t evict_from(GroupPlace even, StripeCounters& counters, std::size_t most = kMostAtOnce);
@@ -75,8 +93,9 @@ class Evictor {
   RecordTable& table_;
   CommitLog& log_;
   DiskTier& disk_;
+  const Clock& clock_;
   const std::uint32_t boot_;
-  bool drops_ = false;  // constant from the first operation on
+  std::unique_ptr<RunMaker> runs_;  // of a cache
   std::atomic<bool> data_is_full_grown_{false};
   std::function<void()> call_;
   std::atomic<bool> called_{false};

@@ -27,12 +27,13 @@ Result<Location> Growth::allocate(std::uint64_t units) {
   }
   const auto block = blocks_.allocate(units);
   call_for_memory_if_low();
-  if (!block) return no_room(ExtentEntry::kData);
-  return *block;
+  if (block) return *block;
+  if (const auto kept = evictor_.take_run(units)) return *kept;
+  return no_room(ExtentEntry::kData, units);
 }
 
 std::unexpected<Error> Growth::no_vacancy(GroupPlace home, KeyHash hash) {
-  return index_.is_crowded(home) ? pair_is_crowded(hash) : no_room(ExtentEntry::kIndex);
+  return index_.is_crowded(home) ? pair_is_crowded(hash) : no_room(ExtentEntry::kIndex, 0);
 }
 
 void Growth::split_if_crowded(KeyHash hash) {
@@ -68,14 +69,16 @@ void Growth::call_for_memory_if_low() {
 
 // Records that an operation found no space, and chooses its error. Free memory may still exist, in
 // pieces that are too small.
-std::unexpected<Error> Growth::no_room(ExtentEntry::Kind kind) {
+std::unexpected<Error> Growth::no_room(ExtentEntry::Kind kind, std::uint64_t units) {
   const bool index = kind == ExtentEntry::kIndex;
   Need& need = index ? index_need_ : data_need_;
   need.starved.store(true, std::memory_order_relaxed);
   call_for_memory_if_low();
-  // If nothing is evictable, the evictor retries on its timer, not per refused write.
-  if (!index && evictor_.is_needed() && !evictor_.has_nothing_to_evict()) {
-    evictor_.call();
+  // If nothing is evictable, the evictor retries on its timer, not per refused write. In a cache
+  // that passes: what takes the memory are values on their way in.
+  const bool idle = evictor_.has_nothing_to_evict();
+  if (!index && evictor_.is_needed() && (!idle || evictor_.drops())) {
+    if (!idle) evictor_.call(units);
     return fail(Code::kBusy, kMakingRoom);
   }
   if (grow_failed_.load(std::memory_order_relaxed)) {

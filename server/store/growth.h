@@ -58,7 +58,7 @@ class Growth {
   };
   bool is_low(ExtentEntry::Kind kind) const;
   void call_for_memory_if_low();
-  std::unexpected<Error> no_room(ExtentEntry::Kind kind);
+  std::unexpected<Error> no_room(ExtentEntry::Kind kind, std::uint64_t units);
   std::unexpected<Error> pair_is_crowded(KeyHash hash);
   void take_in(const StoreMemory::Extent& extent);
   void split_all_crowded();

@@ -78,11 +78,10 @@ Status RecordStore::find_vacancy(const Target& target, Plan& plan) {
     return {};
   }
   auto vacancy = index_.vacancy(target.home);
-  if (!vacancy) [[unlikely]] {
+  while (!vacancy) [[unlikely]] {
     const std::unexpected<Error> full = growth_.no_vacancy(target.home, target.hash);
     if (full.error().code != Code::kOutOfMemory || !evictor_.make_vacancy(target)) return full;
     vacancy = index_.vacancy(target.home);
-    if (!vacancy) return full;
   }
   plan.vacancy = *vacancy;
   return {};
@@ -128,7 +127,7 @@ PutResult RecordStore::publish(const Target& target, const Plan& plan, const Rec
   }
   if (plan.in_place) {
     write_in_place(plan, fields);
-    if (evictor_.is_needed()) index_.touch(target.home, *target.found);
+    if (evictor_.counts_uses()) index_.touch(target.home, *target.found);
     target.counters->puts_in_place += 1;
     result.slot = target.found->slot;
   } else {
@@ -251,7 +250,7 @@ StoreResult<GetResult> RecordStore::get(Bytes key, MutableBytes out, const DiskL
   RKV_RETURN_IF_ERROR(disk_.check_in_memory(at, look));
   const auto& found = at.found;
   if (!found) return fail(Code::kNotFound, "no such key");
-  if (evictor_.is_needed()) index_.touch(locked.home, *found);
+  if (evictor_.counts_uses()) index_.touch(locked.home, *found);
   const RecordFields record = table_.record_at(found->slot.location());
   GetResult result{.version = record.version,
                    .expiry_ms = record.expiry_ms,

@@ -11,14 +11,15 @@ void RecordTable::erase(const Target& target) {
 }
 
 // A long record keeps its header until the block is given to another record.
+std::uint64_t RecordTable::units_of(Slot slot) const {
+  if (!slot.is_long()) [[likely]]
+    return slot.units();
+  const RecordFields record = record_at(slot.location());
+  return record_units(record_bytes(record.key.size(), record.value.size(), record.expiry_ms != 0));
+}
+
 void RecordTable::release(Slot gone) {
-  std::uint64_t units = gone.units();
-  if (gone.is_long()) [[unlikely]] {
-    const RecordFields record = record_at(gone.location());
-    units =
-        record_units(record_bytes(record.key.size(), record.value.size(), record.expiry_ms != 0));
-  }
-  blocks_.release(gone.location(), units);
+  blocks_.release(gone.location(), units_of(gone));
 }
 
 }  // namespace rkv::server

@@ -104,6 +104,8 @@ class RecordTable {
   // Frees the block of a record. REQUIRES: no slot leads to the record and it is not live
   // (STORE-5), so only the caller uses the block.
   void release(Slot gone);
+  // Units of a record's block. REQUIRES: the block was not given to another record.
+  std::uint64_t units_of(Slot slot) const;
 
   // ---- iteration over all pairs
 

@@ -11,7 +11,7 @@ Store::Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint3
       table_(memory, clock),
       disk_(table_, log, boot),
       counter_cells_(table_, log, boot),
-      evictor_(table_, log, disk_, boot),
+      evictor_(table_, log, disk_, clock, boot),
       growth_(table_, evictor_),
       expirer_(table_, log, expiry_clock_, counter_cells_, disk_, boot),
       records_({.table = table_,

@@ -7,7 +7,8 @@
 //   store.growth().on_low_memory(...);      // the work of background threads
 //   next = store.expirer().expire();
 //
-// Errors of all operations on keys; nothing has changed when one is returned:
+// Errors of all operations on keys; nothing has changed when one is returned, but a cache may have
+// dropped records to make room:
 //  - kOutOfMemory: no space for the record.
 //  - kBusy: the commit log is full, or memory is being added or freed; or, with `on_disk`, the
 //    record is on disk only, or may be.

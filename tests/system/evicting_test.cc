@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "rkv/async_client.h"
 #include "tests/system/whole_value.h"
 #include "tests/system/world.h"
 
@@ -39,6 +40,36 @@ std::uint64_t present(Client& client, std::uint64_t first, std::uint64_t end) {
     }
   }
   return count;
+}
+
+// Puts values that are their keys, PREFIX and a number. Returns how many were refused.
+std::uint64_t put_short(Client& client, const std::string& prefix, std::uint64_t first,
+                        std::uint64_t end) {
+  constexpr std::uint64_t kAtOnce = 500;
+  std::vector<std::string> keys(kAtOnce);
+  std::vector<KeyValue> items(kAtOnce);
+  std::uint64_t refused = 0;
+  for (std::uint64_t i = first; i < end; i += kAtOnce) {
+    for (std::uint64_t k = 0; k < kAtOnce; ++k) {
+      keys[k] = fmt::format("{}{}", prefix, i + k);
+      items[k] = {.key = keys[k], .value = keys[k]};
+    }
+    for (const auto& put : client.multi_put(items))
+      refused += put ? 0 : 1;
+  }
+  return refused;
+}
+
+std::uint64_t short_there(Client& client, const std::string& prefix, std::uint64_t first,
+                          std::uint64_t end) {
+  std::uint64_t there = 0;
+  for (std::uint64_t i = first; i < end; ++i) {
+    const std::string key = fmt::format("{}{}", prefix, i);
+    const auto got = client.get(key);
+    EXPECT_TRUE(got ? got->value == key : got.error().code == Code::kNotFound);
+    there += got ? 1 : 0;
+  }
+  return there;
 }
 
 // Some 66 MB in 16 MiB.
@@ -81,6 +112,40 @@ TEST(Evicting, WhatIsReadOneSidedlyStays) {
   server.stop_and_check();
 }
 
+// Whatever the way of reading: one at a time, in batches, thousands in flight.
+TEST(Evicting, ReadsAreReported) {
+  Server server(kCache);
+  Client client = server.client();
+  constexpr std::uint64_t kKeys = 500;
+  ASSERT_EQ(put_short(client, "key ", 0, kKeys), 0U);
+  std::vector<std::string> keys(kKeys);
+  for (std::uint64_t i = 0; i < kKeys; ++i)
+    keys[i] = fmt::format("key {}", i);
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  AsyncClient async =
+      *AsyncClient::connect({.server = server.address(), .transport = test_transport()});
+  const auto expect_reports = [&](const char* how, std::uint64_t reads, const auto& read) {
+    const std::uint64_t before = server_stat(client, "reads_reported_by_clients");
+    for (int round = 0; round < 20; ++round)
+      read();
+    const std::uint64_t reported = server_stat(client, "reads_reported_by_clients") - before;
+    EXPECT_GT(reported, reads * 20 * 8 / 10) << how;
+    EXPECT_LE(reported, reads * 20) << how;
+  };
+  expect_reports("get", kKeys, [&] { short_there(client, "key ", 0, kKeys); });
+  expect_reports("multi_get", kKeys, [&] {
+    client.multi_get_into(views, [](std::size_t, const auto& got) { EXPECT_TRUE(got); });
+  });
+  expect_reports("asynchronous", kKeys, [&] {
+    std::vector<Pending<Value>> gets;
+    for (const std::string& key : keys)
+      gets.push_back(async.get(key).start());
+    for (Pending<Value>& one : gets)
+      EXPECT_TRUE(one.wait());
+  });
+  server.stop_and_check();
+}
+
 TEST(Evicting, KeysThatExpireGoAndOneSidedCountersStay) {
   Server server(kCache);
   Client client = server.client();
@@ -109,37 +174,101 @@ TEST(Evicting, KeysThatExpireGoAndOneSidedCountersStay) {
 }
 
 // Memory is full of long records when short ones come, so that the index runs out of slots: a pair
-// of groups then drops a record of its own.
+// of groups then drops records of its own, and again the oldest.
 TEST(Evicting, ManyShortRecordsAfterLongOnes) {
   Server server(kCache);
   Client client = server.client();
   for (std::uint64_t i = 0; i < 2'000; ++i)
     ASSERT_TRUE(client.put(key_of(i), value_of(i)));
   constexpr std::uint64_t kShort = 400'000;
-  constexpr std::size_t kAtOnce = 1000;
-  std::vector<std::string> keys(kAtOnce);
-  std::vector<KeyValue> items(kAtOnce);
-  for (std::uint64_t i = 0; i < kShort; i += kAtOnce) {
-    for (std::size_t k = 0; k < kAtOnce; ++k) {
-      keys[k] = fmt::format("{}", i + k);
-      items[k] = {.key = keys[k], .value = keys[k]};
-    }
-    std::size_t refused = 0;
-    for (const auto& put : client.multi_put(items))
-      refused += put ? 0 : 1;
-    ASSERT_EQ(refused, 0U) << "after " << i;
-  }
+  ASSERT_EQ(put_short(client, "old ", 0, kShort), 0U);
   const std::uint64_t records = server_stat(client, "records");
-  EXPECT_GT(records, 20'000U);
-  EXPECT_LT(records, kShort);
-  std::uint64_t found = 0;
-  for (std::uint64_t i = kShort - 1000; i < kShort; ++i) {
-    const auto got = client.get(fmt::format("{}", i));
-    if (!got) continue;
-    EXPECT_EQ(got->value, fmt::format("{}", i));
-    ++found;
+  EXPECT_GT(records, 60'000U);
+  EXPECT_LT(records, 200'000U) << "the index was never full";
+  EXPECT_EQ(short_there(client, "old ", kShort - 10'000, kShort), 10'000U);
+  EXPECT_LT(short_there(client, "old ", 0, 200'000), 20'000U);
+  // 100 keys that are read stay, while others are put as often as there are records.
+  ASSERT_EQ(put_short(client, "hot ", 0, 500), 0U);
+  std::uint64_t lost = 0;
+  for (std::uint64_t i = 0; i < 100'000; i += 1'000) {
+    for (int round = 0; round < 4; ++round)
+      lost += 100 - short_there(client, "hot ", 0, 100);
+    ASSERT_EQ(put_short(client, "new ", i, i + 1'000), 0U);
   }
-  EXPECT_GT(found, 500U);
+  EXPECT_LT(lost, 100U) << "of 40,000 reads";
+  server.stop_and_check();
+}
+
+// A writer's new vacancy may be taken by a writer of another pair.
+TEST(Evicting, SeveralWritersOfAFullIndexAreNotRefused) {
+  Server server({"--memory", "16MiB", "--evict", "--threads", "4"});
+  {
+    Client client = server.client();
+    for (std::uint64_t i = 0; i < 2'000; ++i)
+      ASSERT_TRUE(client.put(key_of(i), value_of(i)));
+  }
+  std::atomic<std::uint64_t> refused{0};
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 4; ++i) {
+    writers.emplace_back([&, i] {
+      Client client = server.client();
+      refused += put_short(client, fmt::format("{} ", i), 0, 100'000);
+    });
+  }
+  for (std::thread& one : writers)
+    one.join();
+  EXPECT_EQ(refused.load(), 0U);
+  server.stop_and_check();
+}
+
+// Values that are still arriving take all the memory, and none of them may go yet.
+TEST(Evicting, MoreWritersThanTheirValuesFit) {
+  Server server({"--memory", "64MiB", "--evict"});
+  std::atomic<std::uint64_t> done{0};
+  std::vector<std::thread> writers;
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    writers.emplace_back([&, i] {
+      Client client = server.client({.timeout = std::chrono::seconds(60)});
+      const std::string value = whole_value(i, (8U << 20) / 8);
+      for (std::uint64_t n = 0; n < 5; ++n) {
+        const auto put = client.put(fmt::format("{}/{}", i, n), value);
+        EXPECT_TRUE(put) << to_string(put.error());
+        done += put ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& one : writers)
+    one.join();
+  EXPECT_EQ(done.load(), 60U);
+  server.stop_and_check();
+}
+
+// The holes that short records leave do not fit. What lies in one stretch goes, not the whole
+// cache.
+TEST(Evicting, ALongValueTakesThePlaceOfItsLengthOfShortOnes) {
+  Server server({"--memory", "64MiB", "--evict"});
+  Client client = server.client();
+  const std::string filler(900, 'f');
+  std::vector<std::string> keys(1'000);
+  std::vector<KeyValue> items(1'000);
+  for (std::uint64_t i = 0; i < 80'000; i += keys.size()) {
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      keys[k] = fmt::format("short {}", i + k);
+      items[k] = {.key = keys[k], .value = filler};
+    }
+    for (const auto& put : client.multi_put(items))
+      ASSERT_TRUE(put) << to_string(put.error());
+  }
+  const std::uint64_t before = server_stat(client, "records");
+  EXPECT_GT(before, 50'000U);
+  for (const std::uint64_t mib : {1U, 2U, 4U}) {
+    const std::uint64_t dropped = server_stat(client, "evicted_records");
+    const std::string value = whole_value(mib, (mib << 20) / 8);
+    const auto put = client.put(fmt::format("long {}", mib), value);
+    ASSERT_TRUE(put) << to_string(put.error());
+    EXPECT_EQ(client.get(fmt::format("long {}", mib))->value, value);
+    EXPECT_LT(server_stat(client, "evicted_records") - dropped, before / 4) << mib << " MiB";
+  }
   server.stop_and_check();
 }
 
