@@ -124,8 +124,12 @@ Result<Cluster> Cluster::of(std::vector<HostPort> addresses, std::string* proble
 }
 
 Result<Cluster> Cluster::load(const std::string& path, std::string* problem) {
+  const auto unreadable = [&](std::unexpected<Error> why) {
+    if (problem != nullptr) *problem = path;
+    return why;
+  };
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return verb_error("open", errno);
+  if (fd < 0) return unreadable(verb_error("open", errno));
   std::string text(kMaxFileBytes + 1, '\0');
   std::size_t length = 0;
   ssize_t got = 1;
@@ -137,8 +141,10 @@ Result<Cluster> Cluster::load(const std::string& path, std::string* problem) {
   }
   const int sys_errno = errno;
   ::close(fd);
-  if (got < 0) return verb_error("read", sys_errno);
-  if (length > kMaxFileBytes) return fail(Code::kTooLarge, "a cluster file is at most 1 MiB long");
+  if (got < 0) return unreadable(verb_error("read", sys_errno));
+  if (length > kMaxFileBytes) {
+    return unreadable(fail(Code::kTooLarge, "a cluster file is at most 1 MiB long"));
+  }
   text.resize(length);
   return parse(text, problem);
 }

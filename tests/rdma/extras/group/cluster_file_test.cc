@@ -85,12 +85,17 @@ TEST(ClusterFiles, ComeBackFromTheirTextAndDigestsDiffer) {
 }
 
 TEST(ClusterFiles, AreReadFromDisk) {
-  EXPECT_EQ(code_of(Cluster::load("/nonexistent/cluster")), code_of_errno(ENOENT));
+  std::string problem;
+  EXPECT_EQ(code_of(Cluster::load("/nonexistent/cluster", &problem)), code_of_errno(ENOENT));
+  EXPECT_EQ(problem, "/nonexistent/cluster");
   const std::string path = ::testing::TempDir() + "rkv_cluster_file_test";
   std::ofstream(path) << "0 a:1\n";
   EXPECT_EQ(Cluster::load(path)->size(), 1U);
   std::ofstream(path) << std::string(Cluster::kMaxFileBytes + 1, '#');
-  EXPECT_EQ(code_of(Cluster::load(path)), Code::kTooLarge);
+  EXPECT_EQ(code_of(Cluster::load(path, &problem)), Code::kTooLarge);
+  EXPECT_EQ(problem, path);
+  EXPECT_EQ(code_of(Cluster::load("/", &problem)), code_of_errno(EISDIR));  // opens, cannot be read
+  EXPECT_EQ(problem, "/");
   std::remove(path.c_str());
 }
 

@@ -36,7 +36,8 @@ class RKV_EXPORT Cluster {
   static Result<Cluster> of(std::vector<HostPort> addresses, std::string* problem = nullptr);
   // kInvalidArgument; `problem`, if not null, receives the line and the reason.
   static Result<Cluster> parse(std::string_view text, std::string* problem = nullptr);
-  // Reads and parses a file. Further errors: those of open(2) and read(2), kTooLarge.
+  // Reads and parses a file. Further errors, where `problem` receives the path: those of open(2)
+  // and read(2), kTooLarge.
   static Result<Cluster> load(const std::string& path, std::string* problem = nullptr);
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(addresses_.size()); }
