@@ -17,6 +17,8 @@
 //   RKV_CO_ASSIGN_OR_RETURN(auto transport,
 //       co_await accepted(executor, std::move(accepting), deadline));
 //
+// The active side of a message transport is not among them: the connect() of a builder waits.
+//
 // Invariants:
 //   SETUP-1  No wait of one connection is a wait of another. Each has an event channel of its own,
 //       and accept() does not wait for its peer: a peer that never finishes its handshake keeps

@@ -39,6 +39,8 @@ struct RKV_EXPORT ReadRingBuilder {
   Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
   // kInvalidArgument names the option and its range; kUnsupported: one of the two sides does not
   // grant READs to the other.
+  // connect() waits for the server: it has no steps and no coroutine. A thread that must not wait
+  // lets another one connect, without this driver.
   Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
   // Both wait for the peer: a client that does not finish its handshake, or does not send the key
   // of its ring, keeps accept() until the deadline. start_accept() answers a request of

@@ -74,6 +74,8 @@ struct RKV_EXPORT SendReceiveBuilder {
 
   Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
   // kInvalidArgument names the option and its range.
+  // connect() waits for the server: it has no steps and no coroutine. A thread that must not wait
+  // lets another one connect, without this driver.
   Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
   // Both wait for the peer: a client that does not finish its handshake keeps accept() until the
   // deadline. start_accept() answers a request of CmListener::next() and does not wait.
