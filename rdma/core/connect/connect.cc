@@ -125,6 +125,10 @@ Status CmConnection::check() {
 void CmConnection::take(const CmEvent& event) {
   if (event.type() == RDMA_CM_EVENT_ESTABLISHED && event.status() == 0) {
     established = true;
+  } else if (event.type() == RDMA_CM_EVENT_REJECTED && established) {
+    // The peer ended before this side's last handshake message had come (CmId::disconnect()).
+    ended = {.code = Code::kDisconnected, .call = "rdma_cm", .text = "the peer disconnected"};
+    peer_left = true;
   } else if (!detail::is_hint(event.type())) {
     ended = event.error();
     peer_left = event.type() == RDMA_CM_EVENT_DISCONNECTED;

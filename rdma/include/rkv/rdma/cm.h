@@ -217,7 +217,10 @@ class RKV_EXPORT CmId : public CmIdBase {
   // Reports IBV_EVENT_COMM_EST of an accepted id's queue pair: data arrived before the peer's last
   // handshake message, which may be lost. ESTABLISHED follows. Source: rdma_notify(3).
   Status notify(ibv_event_type event);
-  // Ends the connection; the peer gets DISCONNECTED. Not an error if it is already down.
+  // Ends the connection; the peer gets DISCONNECTED. Not an error if it is already down. Before
+  // ESTABLISHED of the passive side the kernel sends nothing and reports success: that peer gets
+  // REJECTED when the id is destroyed. (A reject now would make the destruction wait a minute for
+  // the answer to the accept.)
   Status disconnect();
 
  private:

@@ -59,7 +59,8 @@ struct RKV_EXPORT CmConnection {
   // does not end the connection.
   Status check();
   // Notifies the peer and moves the queue pair to the error state, so that outstanding work
-  // completes as flushed. Does not wait for either.
+  // completes as flushed. Does not wait for either. On the passive side a peer whose handshake is
+  // not finished is notified by the destructor only (CmId::disconnect()).
   Status disconnect();
 
  private:

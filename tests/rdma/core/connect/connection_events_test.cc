@@ -71,6 +71,15 @@ TEST(ConnectionEvents, ARemovedDeviceIsNotAPeerThatLeft) {
   EXPECT_FALSE(dialled.link->peer_left);
 }
 
+// A peer that ends a connection before the last message of the handshake has come can only reject.
+TEST(ConnectionEvents, ARejectAfterTheHandshakeIsAPeerThatLeft) {
+  FakeRdma fake;
+  Dialled dialled;
+  fake.tell(dialled.link->id.raw(), RDMA_CM_EVENT_REJECTED, 28);
+  EXPECT_EQ(dialled.link->check().error().code, Code::kDisconnected);
+  EXPECT_TRUE(dialled.link->peer_left);
+}
+
 TEST(ConnectionEvents, AListenerSaysThatItsDeviceWasRemoved) {
   FakeRdma fake;
   CmListener listener = need(CmListener::listen(FakeRdma::address()));

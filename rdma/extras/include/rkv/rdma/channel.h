@@ -304,7 +304,8 @@ class RKV_EXPORT Channel {
   // Receives that were expected stay outstanding. REQUIRES: a channel by address.
   Status wait_until_peer_leaves(const Deadline& deadline);
   // Tells the peer, and ends the channel: what is outstanding completes as flushed. Does not wait
-  // for the peer. The destructor does the same. REQUIRES: a channel by address.
+  // for the peer. The destructor does the same. Only the destructor reaches a peer whose handshake
+  // is not finished. REQUIRES: a channel by address.
   Status disconnect();
 
   bool broken() const;
