@@ -339,15 +339,27 @@ Status check_device(const rdma_cm_id* id, const QueuePairBase& qp) {
           ? "the id has no device: resolve an address first"
           : "the queue pair belongs to another device: create it on the id's device()");
 }
+
+// Refuses path parameters before anything is sent to the peer.
+Status check_path_of(const CmId& id, const PathParameters& path) {
+  if (path == PathParameters{}) return {};
+  if (id.is_iwarp()) {
+    return fail_call(Code::kUnsupported, "ibv_modify_qp", 0,
+                     "an iWARP queue pair has no path: set the type of service of the id");
+  }
+  RKV_ASSIGN_OR_RETURN(const PortAttributes port, id.device().port(id.port_number()));
+  // The kernel gives a route a GID on RoCE, and on InfiniBand where the path has a hop limit. An id
+  // without a path record is checked in to_ready().
+  const rdma_route& route = id.raw()->route;
+  const bool by_lid = !port.ethernet && route.num_paths > 0 && route.path_rec[0].hop_limit == 0;
+  return detail::check_path(path, port.ethernet, !by_lid);
+}
 }  // namespace
 
 Status CmId::to_init(QueuePairBase& qp, const ConnectionParameters& parameters) {
   RKV_RETURN_IF_ERROR(detail::check(parameters));
   RKV_RETURN_IF_ERROR(check_device(raw(), qp));
-  if (is_iwarp() && parameters.path != PathParameters{}) {
-    return fail_call(Code::kUnsupported, "ibv_modify_qp", 0,
-                     "an iWARP queue pair has no path: set the type of service of the id");
-  }
+  RKV_RETURN_IF_ERROR(check_path_of(*this, parameters.path));
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   int mask = 0;

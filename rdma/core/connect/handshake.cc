@@ -13,7 +13,7 @@ constexpr std::uint32_t kMaxGidIndex = 255;
 constexpr std::uint8_t kMaxServiceLevel = 15;
 constexpr std::uint32_t kMaxFlowLabel = 0xF'FFFF;
 
-Status check_path(const PathParameters& path) {
+Status check_ranges(const PathParameters& path) {
   if (path.service_level.value_or(0) > kMaxServiceLevel) {
     return fail(Code::kInvalidArgument, "path.service_level is 0 to 15");
   }
@@ -86,21 +86,26 @@ Status detail::check(const ConnectionParameters& parameters) {
   if (parameters.rnr_retry > kMaxRetry) {
     return fail(Code::kInvalidArgument, "rnr_retry is 0 to 7");
   }
-  return check_path(parameters.path);
+  return check_ranges(parameters.path);
 }
 
-Status detail::set_path(const PathParameters& path, bool roce, ibv_ah_attr& address) {
-  RKV_RETURN_IF_ERROR(check_path(path));
+Status detail::check_path(const PathParameters& path, bool roce, bool global) {
+  RKV_RETURN_IF_ERROR(check_ranges(path));
   if (roce && path.hop_limit) {
     return fail_call(Code::kUnsupported, "ibv_modify_qp", 0,
                      "path.hop_limit: on RoCE the kernel takes that of the IP route (ip-route(8), "
                      "hoplimit)");
   }
-  if (address.is_global == 0 && (path.traffic_class || path.hop_limit || path.flow_label)) {
+  if (!global && (path.traffic_class || path.hop_limit || path.flow_label)) {
     return fail(Code::kInvalidArgument,
                 "path.traffic_class, hop_limit and flow_label need a route by GID; this one is by "
                 "LID");
   }
+  return {};
+}
+
+Status detail::set_path(const PathParameters& path, bool roce, ibv_ah_attr& address) {
+  RKV_RETURN_IF_ERROR(check_path(path, roce, address.is_global != 0));
   address.sl = path.service_level.value_or(address.sl);
   address.grh.traffic_class = path.traffic_class.value_or(address.grh.traffic_class);
   address.grh.hop_limit = path.hop_limit.value_or(address.grh.hop_limit);

@@ -16,8 +16,11 @@ namespace rkv::rdma::detail {
 // values would be truncated: 8 retries would become 0.
 Status check(const ConnectionParameters& parameters);
 
-// Writes the values of `path` into `address`. kInvalidArgument as check(), or the route has no GID
-// and a field needs one. kUnsupported: a hop limit on RoCE.
+// kInvalidArgument: a value is out of range, or the route has no GID (`global`) and a field needs
+// one. kUnsupported: a hop limit on RoCE.
+Status check_path(const PathParameters& path, bool roce, bool global);
+
+// Writes the values of `path` into `address`. Errors: those of check_path().
 Status set_path(const PathParameters& path, bool roce, ibv_ah_attr& address);
 
 // Fills each operation that the provider lacks with a function that aborts with a message. Exported

@@ -53,7 +53,10 @@ struct State {
   bool reading = false;    // the request that is being posted
   bool soft_roce = false;
   bool iwarp = false;
-  ibv_qp plain{};  // of the classic call
+  bool roce = false;
+  ibv_sa_path_rec path{};    // of every id whose route was resolved
+  std::size_t requests = 0;  // connect requests
+  ibv_qp plain{};            // of the classic call
   std::vector<FakeRdma::Posted> posted;
   std::size_t accepted = ~std::size_t{0};
   int refusal = 0;
@@ -210,6 +213,7 @@ int post_send(ibv_qp*, ibv_send_wr* chain, ibv_send_wr** refused) {
 
 FakeRdma::FakeRdma() {
   state = std::make_unique<State>();
+  state->path.hop_limit = 4;
   for (State::OneDevice& one : state->devices) {
     std::strcpy(one.device.name, &one == state->devices.data() ? "fake0" : "fake1");
     verbs_context& verbs = one.verbs;
@@ -290,6 +294,15 @@ void FakeRdma::take_receive() {
 }
 void FakeRdma::be_soft_roce() {
   state->soft_roce = true;
+}
+void FakeRdma::be_roce() {
+  state->roce = true;
+}
+void FakeRdma::route_by_lid() {
+  state->path.hop_limit = 0;
+}
+std::size_t FakeRdma::connect_requests() const {
+  return state->requests;
 }
 void FakeRdma::be_classic() {
   for (State::OneDevice& one : state->devices)
@@ -382,7 +395,7 @@ int(ibv_query_port)(ibv_context*, std::uint8_t, _compat_ibv_port_attr* port) {
   ibv_port_attr attributes{};
   attributes.state = IBV_PORT_ACTIVE;
   attributes.max_mtu = attributes.active_mtu = IBV_MTU_4096;
-  attributes.link_layer = IBV_LINK_LAYER_INFINIBAND;
+  attributes.link_layer = state->roce ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
   std::memcpy(port, &attributes, sizeof attributes);
   return 0;
 }
@@ -507,6 +520,8 @@ int rdma_set_option(rdma_cm_id*, int, int, void*, std::size_t) {
   return 0;
 }
 int rdma_resolve_route(rdma_cm_id* id, int) {
+  id->route.path_rec = &state->path;
+  id->route.num_paths = 1;
   answer(id, RDMA_CM_EVENT_ROUTE_RESOLVED);
   return 0;
 }
@@ -517,7 +532,7 @@ int rdma_init_qp_attr(rdma_cm_id*, ibv_qp_attr* attributes, int* mask) {
     attributes->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
     *mask |= IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
   } else if (attributes->qp_state == IBV_QPS_RTR) {
-    attributes->ah_attr.is_global = 1;
+    attributes->ah_attr.is_global = state->path.hop_limit != 0 || state->roce ? 1 : 0;
     attributes->ah_attr.sl = 1;
     attributes->ah_attr.static_rate = IBV_RATE_100_GBPS;
     attributes->ah_attr.grh = {
@@ -530,6 +545,7 @@ int rdma_init_qp_attr(rdma_cm_id*, ibv_qp_attr* attributes, int* mask) {
   return 0;
 }
 int rdma_connect(rdma_cm_id* id, rdma_conn_param*) {
+  ++state->requests;
   answer(id, state->iwarp ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_RESPONSE);
   return 0;
 }

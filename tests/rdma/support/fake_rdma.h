@@ -67,6 +67,12 @@ class FakeRdma {
 
   // As the kernel's rdma_rxe; call it before anything is opened.
   void be_soft_roce();
+  // A port of Ethernet instead of InfiniBand.
+  void be_roce();
+  // Routes on InfiniBand have no GID from now on.
+  void route_by_lid();
+  // The requests to connect that were sent to peers.
+  std::size_t connect_requests() const;
   // A provider without extended queue pairs; call it before anything is opened. Its requests arrive
   // in posted(), with copies of their inline data, and are neither carried out nor completed.
   void be_classic();

@@ -198,10 +198,11 @@ class RKV_EXPORT CmId : public CmIdBase {
 
   // Move the queue pair through its states, with the path data of the connection manager and the
   // access flags, timers and depths of the caller. The caller's path parameters replace those of
-  // the connection manager; on iWARP, which has none, they are kUnsupported. Call to_init() before
-  // connect() or accept(), and to_ready() after CONNECT_RESPONSE or before accept(). Then call the
-  // prepared queue pair's into_queue_pair(). to_init(), to_ready(), connect() and accept() return
-  // kInvalidArgument for a queue pair of another device.
+  // the connection manager. to_init() refuses those that the route lacks: kUnsupported for all on
+  // iWARP and for a hop limit on RoCE; kInvalidArgument for those that need a GID on a route by
+  // LID. Call to_init() before connect() or accept(), and to_ready() after CONNECT_RESPONSE or
+  // before accept(). Then call the prepared queue pair's into_queue_pair(). to_init(), to_ready(),
+  // connect() and accept() return kInvalidArgument for a queue pair of another device.
   Status to_init(QueuePairBase& qp, const ConnectionParameters& parameters);
   Status to_ready(QueuePairBase& qp, const ConnectionParameters& parameters, ReadDepths depths);
   // CONNECT_RESPONSE, REJECTED, UNREACHABLE or CONNECT_ERROR follows. At most 56 bytes of private

@@ -104,7 +104,8 @@ class RKV_EXPORT Connector {
   // destroyed. `parameters` apply, whatever `qp` was prepared with. `private_data` has at most 56
   // bytes. Blocks until the deadline at most; on success the queue pair can be used.
   // kInvalidArgument: `qp` is of another device. kUnsupported: `parameters` request READs as
-  // initiator, and the device or the peer supports none. kUnreachable: no listener or no answer.
+  // initiator, and the device or the peer supports none. Both: path parameters that the route lacks
+  // (CmId::to_init()), before anything is sent. kUnreachable: no listener or no answer.
   // kRejected: the peer refused; its bytes go to `rejection` if that is not null. kTimeout.
   Result<CmConnection> connect(PreparedQueuePair<> qp, const ConnectionParameters& parameters,
                                Bytes private_data, const Deadline& deadline,

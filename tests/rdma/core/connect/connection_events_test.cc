@@ -244,16 +244,48 @@ TEST(ConnectionSetUp, RefusesAPathOutOfRangeByName) {
   EXPECT_TRUE(fake.changes().empty());
 }
 
+// The peer must not learn of a connection that cannot be made.
+Error refused_path(const FakeRdma& fake, const PathParameters& path) {
+  Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
+  Made made(connector.device());
+  const auto link =
+      std::move(connector).connect(std::move(made.prepared), {.path = path}, {}, soon());
+  EXPECT_FALSE(link);
+  EXPECT_EQ(fake.connect_requests(), 0U) << "the peer was asked before the refusal";
+  EXPECT_TRUE(fake.changes().empty());
+  return link ? Error{} : link.error();
+}
+
 TEST(ConnectionSetUp, HasNoPathOnIwarp) {
   FakeRdma fake;
   fake.be_iwarp();
-  Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
-  Made made(connector.device());
-  const auto link = std::move(connector).connect(std::move(made.prepared),
-                                                 {.path = {.traffic_class = 8}}, {}, soon());
-  ASSERT_FALSE(link);
-  EXPECT_EQ(link.error().code, Code::kUnsupported);
-  EXPECT_STREQ(link.error().call, "ibv_modify_qp");
+  const Error error = refused_path(fake, {.traffic_class = 8});
+  EXPECT_EQ(error.code, Code::kUnsupported);
+  EXPECT_STREQ(error.call, "ibv_modify_qp");
+}
+
+TEST(ConnectionSetUp, RefusesAHopLimitOnRoceBeforeThePeerIsAsked) {
+  FakeRdma fake;
+  fake.be_roce();
+  const Error error = refused_path(fake, {.hop_limit = 17});
+  EXPECT_EQ(error.code, Code::kUnsupported);
+  EXPECT_STREQ(error.call, "ibv_modify_qp");
+  EXPECT_NE(std::string(error.text).find("hoplimit"), std::string::npos) << error.text;
+  const Dialled others({.path = {.service_level = 3, .traffic_class = 8, .flow_label = 1}});
+  EXPECT_EQ(changed_to(fake, IBV_QPS_RTR, IBV_QP_AV).ah_attr.grh.traffic_class, 8);
+}
+
+TEST(ConnectionSetUp, RefusesWhatNeedsAGidBeforeThePeerIsAskedIfTheRouteHasNone) {
+  for (const PathParameters& path :
+       {PathParameters{.traffic_class = 8}, {.hop_limit = 17}, {.flow_label = 1}}) {
+    FakeRdma fake;
+    fake.route_by_lid();
+    const Error error = refused_path(fake, path);
+    EXPECT_EQ(error.code, Code::kInvalidArgument);
+    EXPECT_NE(std::string(error.text).find("LID"), std::string::npos) << error.text;
+    const Dialled by_lid({.path = {.service_level = 3}});
+    EXPECT_EQ(changed_to(fake, IBV_QPS_RTR, IBV_QP_AV).ah_attr.sl, 3);
+  }
 }
 
 TEST(ConnectionSetUp, RefusesAQueuePairOfAnotherDevice) {
