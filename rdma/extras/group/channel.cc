@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "common/bytes.h"
@@ -251,6 +252,74 @@ Status Channel::expect(const RegisteredSpan& buffer) {
   return state().expect(queue_pair(), buffer);
 }
 
+namespace {
+
+// Sleeps until the queue may have a completion, the connection an event, or the deadline passes.
+Status sleep_on(detail::ChannelState& state, const Deadline& deadline) {
+  const auto& link = state.link();
+  std::array<pollfd, 2> descriptors = {
+      {{.fd = state.events().fd(), .events = POLLIN, .revents = 0},
+       {.fd = link ? link->channel.fd() : -1, .events = POLLIN, .revents = 0}}};
+  if (::poll(descriptors.data(), descriptors.size(), deadline.left_ms()) <= 0) return {};
+  RKV_RETURN_IF_ERROR(state.events().drain());
+  return {};
+}
+
+Status check_connection(detail::ChannelState& state) {
+  return state.link() ? state.link()->check() : Status{};
+}
+
+// When a connection ends, READs are refused or complete as flushed: then how it ended is the
+// reason. The kernel may tell it a moment later.
+std::unexpected<Error> why_failed(detail::ChannelState& state, const Error& error) {
+  if (const auto& link = state.link(); link && !link->ended) {
+    const auto patience = std::chrono::milliseconds(state.options().drain_ms);
+    std::ignore = wait_readable(link->channel.fd(), Deadline::in(patience));
+  }
+  const Status alive = check_connection(state);
+  return std::unexpected(alive ? error : alive.error());
+}
+
+// run_reads() of read_plan.h, which ends early when the connection has ended.
+Status run_reads_of(detail::ChannelState& state, const ReadPlan& plan, const Deadline& deadline) {
+  ReadFlow flow(plan);
+  std::array<WorkCompletion, 32> some;
+  bool is_armed = false;
+  while (!flow.done()) {
+    // Both before the poll: what completed before the end, or in time, counts.
+    const Status alive = check_connection(state);
+    const bool is_late = deadline.passed();
+    const Status posted = alive ? flow.post(*state.qp()) : Status{};
+    if (!posted) return why_failed(state, posted.error());
+    RKV_ASSIGN_OR_RETURN(const std::size_t count, state.queue().poll(some));
+    for (const WorkCompletion& one : std::span(some).first(count)) {
+      const Result<bool> ours = flow.completed(one);
+      if (!ours && one.status == IBV_WC_WR_FLUSH_ERR) return why_failed(state, ours.error());
+      RKV_RETURN_IF_ERROR(ours);
+      RKV_CHECK(*ours, "the channel's completion queue has a completion of other work");
+    }
+    if (count != 0) {
+      is_armed = false;
+    } else if (!alive) {
+      return alive;
+    } else if (is_late) {
+      return fail_call(Code::kTimeout, "RDMA READ", 0,
+                       "the deadline passed before all READs completed");
+    } else if (!is_armed) {  // and poll once more: a completion before arm() raises no event
+      if (state.faults.before_arming) state.faults.before_arming();
+      RKV_RETURN_IF_ERROR(state.queue().arm());
+      is_armed = true;
+    } else {
+      RKV_RETURN_IF_ERROR(sleep_on(state, deadline));
+      is_armed = false;
+    }
+  }
+  plan.copy();
+  return {};
+}
+
+}  // namespace
+
 // Uses no nodes: unsignaled READs have no completions. READs that cannot finish are ended by
 // destroying the queue pair.
 Status Channel::read_all(const ReadPlan& plan, const Deadline& deadline) {
@@ -262,7 +331,7 @@ Status Channel::read_all(const ReadPlan& plan, const Deadline& deadline) {
     return fail(Code::kInvalidArgument, "the plan's window is wider than ChannelOptions::sends");
   }
   RKV_RETURN_IF_ERROR(state().wait_established(deadline));
-  const Status done = run_reads(plan, *state().qp(), state().queue(), deadline);
+  const Status done = run_reads_of(state(), plan, deadline);
   if (!done) {
     state().break_with(done.error());
     state().destroy_queue_pair();

@@ -288,7 +288,9 @@ Status run_reads(const ReadPlan& plan, QueuePair& qp, CompletionQueue& queue,
 Result<ReadPlanLimits> ReadPlanLimits::of(const QueuePair& qp, const CompletionQueue& queue) {
   RKV_ASSIGN_OR_RETURN(const QueuePair::Queried now,
                        qp.query(IBV_QP_CAP | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_PORT));
-  RKV_ASSIGN_OR_RETURN(const PortAttributes port, qp.device().port(now.attributes.port_num));
+  // Soft-iWARP does not name the port of a queue pair, and has one.
+  const std::uint8_t number = std::max<std::uint8_t>(1, now.attributes.port_num);
+  RKV_ASSIGN_OR_RETURN(const PortAttributes port, qp.device().port(number));
   return ReadPlanLimits{.max_sge = std::max(1U, qp.read_pieces()),
                         .max_message_bytes = port.max_message_bytes,
                         .read_depth = std::max<std::uint32_t>(1, now.attributes.max_rd_atomic),

@@ -7,6 +7,7 @@
 
 #include "code_of.h"
 #include "common/clock.h"
+#include "rdma/extras/group/channel_state.h"
 #include "rkv/rdma/group/multi_channel.h"
 #include "tests/rdma/core/connect/device_address.h"
 
@@ -156,6 +157,47 @@ TEST(Dialling, AReceiveAfterThePeerLeftEndsToo) {
   ASSERT_FALSE(got);
   EXPECT_EQ(got.error().code, Code::kDisconnected) << to_string(got.error());
   EXPECT_EQ(both.server.outstanding(), 0U);
+}
+
+// The peer's device answers no READ any more, so the reader is about to sleep when the peer leaves.
+// On iWARP that device ends the connection by itself.
+TEST(Dialling, PlannedReadsEndWhenThePeerLeaves) {
+  Both both({}, {.link = {.remote_access = AccessFlags::kRemoteRead}});
+  const MemoryRegion ours = memory_in(both.client.domain());
+  std::vector<ReadRange> ranges;
+  for (std::size_t i = 0; i < 100; ++i) {
+    ranges.push_back(
+        {.from = *both.memory.remote().subspan(i * 16, 8), .to = ours.local(i * 8, 8)});
+  }
+  ReadPlanLimits limits = need(both.client.read_limits());
+  limits.max_sge = 1;
+  const ReadPlan plan = need(ReadPlan::make(ranges, limits));
+  need(both.client.read_all(plan, soon()));
+  need(detail::ChannelAccess::state(both.server).wait_established(soon()));
+  need(both.server.queue_pair().to_error());
+  bool has_left = false;
+  detail::ChannelAccess::state(both.client).faults.before_arming = [&] {
+    if (!std::exchange(has_left, true)) need(both.server.disconnect());
+  };
+  const Status read = both.client.read_all(plan, Deadline::in(std::chrono::minutes(10)));
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Code::kDisconnected) << to_string(read.error());
+  EXPECT_STREQ(read.error().text, "the peer disconnected");
+  EXPECT_TRUE(both.client.broken());
+  need(both.client.wait_until_peer_leaves(soon()));
+}
+
+TEST(Dialling, PlannedReadsAfterThePeerLeftEndToo) {
+  Both both({}, {.link = {.remote_access = AccessFlags::kRemoteRead}});
+  const MemoryRegion ours = memory_in(both.client.domain());
+  const std::array ranges = {
+      ReadRange{.from = *both.memory.remote().first(8), .to = ours.first(8)}};
+  const ReadPlan plan = need(ReadPlan::make(ranges, need(both.client.read_limits())));
+  need(detail::ChannelAccess::state(both.server).wait_established(soon()));
+  need(both.server.disconnect());
+  const Status read = both.client.read_all(plan, Deadline::in(std::chrono::minutes(10)));
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Code::kDisconnected) << to_string(read.error());
 }
 
 // A word that no device can swap is a peer's claim: it costs neither the channel nor other work.

@@ -274,8 +274,9 @@ class RKV_EXPORT Channel {
   // before it was received. A group's receive (multi_channel.h) finds it too.
   Status expect(const RegisteredSpan& buffer);
 
-  // Executes all READs of a plan (read_plan.h), as many at a time as the plan allows. Not within a
-  // scope.
+  // Executes all READs of a plan (read_plan.h), as many at a time as the plan allows. Blocks. Not
+  // within a scope. An error breaks the channel unless nothing was posted (kInvalidArgument). If
+  // the peer of a channel by address leaves: kDisconnected, without waiting for the deadline.
   Status read_all(const ReadPlan& plan, const Deadline& deadline);
   // The limits to plan READs with. Makes system calls. REQUIRES: as queue_pair().
   Result<ReadPlanLimits> read_limits();
