@@ -113,7 +113,7 @@ def tests_there_are():
     found = collections.defaultdict(lambda: Where(False, False, False))
 
     def add(name, filtered, program):
-        device = "softroce" in labels[program]
+        device = not labels[program].isdisjoint({"softroce", "providers"})
         here = program in siw and not any(fnmatch.fnmatchcase(filtered, one) for one in siw[program])
         old = found[name]
         found[name] = Where(old.device or device, old.anywhere or not device, old.siw or here)

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -96,6 +97,22 @@ class Examples(unittest.TestCase):
         self.assertEqual((status, errors), (0, ""), lines)
         for pattern in DEVINFO:
             self.assertTrue(any(re.fullmatch(pattern, line) for line in lines), (pattern, lines))
+
+    def test_ping_pong_of_two_programs(self):
+        """By address: on iWARP too (rdma_examples_providers_test)."""
+        address = os.environ["RKV_RDMA_ADDRESS"] + ":7471"
+        with subprocess.Popen([example("ping_pong"), "server", address], stdout=subprocess.PIPE, text=True) as server:
+            try:
+                end = time.monotonic() + 20
+                while True:  # until the server listens
+                    status, lines, errors = run(example("ping_pong"), "client", address)
+                    if status == 0 or server.poll() is not None or time.monotonic() > end:
+                        break
+                self.assertEqual((status, lines, errors), (0, ['client got "pong"'], ""))
+                self.assertEqual(server.communicate(timeout=20)[0], 'server got "ping"\n')
+                self.assertEqual(server.returncode, 0)
+            finally:
+                server.kill()
 
     def test_stream_echo_over_one_transport(self):
         for name, line in zip(("send_receive", "credit_ring", "read_ring"), PRINTED["stream_echo"],
