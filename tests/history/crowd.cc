@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <limits>
 #include <utility>
@@ -18,17 +19,20 @@ constexpr milliseconds kLook{20};  // between looks at a count
 
 }  // namespace
 
+RunOptions crowd_options(std::uint64_t seed, const std::string& prefix) {
+  return {.seed = seed,
+          .threads = Crowd::kWorkers,
+          .operations = std::numeric_limits<std::size_t>::max(),
+          .cold_keys = 100,
+          .replace_in = 500,
+          .prefix = prefix,
+          .timeout = Crowd::kTimeout};
+}
+
 Crowd::Crowd(const Clock& clock, const std::string& address, const std::string& prefix,
-             std::uint64_t seed)
-    : options_({.seed = seed,
-                .threads = kWorkers,
-                .operations = std::numeric_limits<std::size_t>::max(),
-                .cold_keys = 100,
-                .replace_in = 500,
-                .prefix = prefix,
-                .timeout = kTimeout}),
-      shared_{
-          .options = options_, .clock = clock, .address = address, .transport = Transport::kVerbs},
+             std::uint64_t seed, Transport transport)
+    : options_(crowd_options(seed, prefix)),
+      shared_{.options = options_, .clock = clock, .address = address, .transport = transport},
       stalls_(clock),
       ledger_(kWriters * DurableWriter::kKeysEach) {
   Client client = connect(shared_, seed);
@@ -127,6 +131,14 @@ CrowdReport Crowd::stop(bool is_server_there) {
   for (const auto& writer : writers_) {
     report.lateness.add(writer->lateness());
     report.synced += writer->synced();
+  }
+  for (const CrowdReport& others : others_) {
+    parts.push_back(&others.history);
+    report.lateness.add(others.lateness);
+    report.longest_stall = std::max(report.longest_stall, others.longest_stall);
+    report.unanswered += others.unanswered;
+    report.reconnects += others.reconnects;
+    report.wrong.insert(report.wrong.end(), others.wrong.begin(), others.wrong.end());
   }
   report.history = merge(parts);
   // The bound on late expiry assumes that the machines run the server's thread.

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/history/durable_writer.h"
@@ -45,7 +46,7 @@ class Crowd {
   static constexpr std::size_t kClients = kWorkers + kWriters;
 
   Crowd(const Clock& clock, const std::string& address, const std::string& prefix,
-        std::uint64_t seed);
+        std::uint64_t seed, Transport transport = Transport::kVerbs);
   ~Crowd();
   Crowd(const Crowd&) = delete;
   Crowd& operator=(const Crowd&) = delete;
@@ -61,6 +62,10 @@ class Crowd {
   void resume();
   // While paused: the server was killed and has started again. Records and checks what is left.
   void see_restart();
+
+  // What other clients with this seed and prefix did by this clock (other_clients.h): joins the
+  // report of stop().
+  void add(CrowdReport others) { others_.push_back(std::move(others)); }
 
   // The server has been without a processor for as long as this: keys may expire so much later.
   void server_stood(Nanos time) { stood_ += time; }
@@ -81,6 +86,10 @@ class Crowd {
   std::uint32_t boot_ = 0;  // the server's, while it lives
   Nanos stood_ = 0;
   std::vector<std::string> wrong_;
+  std::vector<CrowdReport> others_;
 };
+
+// What the workers of a crowd do: their options, with this seed and this prefix of all keys.
+RunOptions crowd_options(std::uint64_t seed, const std::string& prefix);
 
 }  // namespace rkv::history

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -71,8 +72,9 @@ OtherHost::~OtherHost() {
 
 std::string OtherHost::read_until(const std::string& end) {
   constexpr int kLimitMs = 60'000;
+  std::size_t from = 0;  // `end` does not begin before it
   for (;;) {
-    const std::size_t at = unread_.find(end);
+    const std::size_t at = unread_.find(end, from);
     const std::size_t line_end = at == std::string::npos ? at : unread_.find('\n', at);
     if (line_end != std::string::npos) {
       std::string text = unread_.substr(0, line_end);
@@ -80,10 +82,11 @@ std::string OtherHost::read_until(const std::string& end) {
       return text;
     }
     pollfd readable{.fd = output_, .events = POLLIN, .revents = 0};
-    std::array<char, 4096> bytes{};
+    std::array<char, 16384> bytes{};
     const ssize_t got =
         poll(&readable, 1, kLimitMs) == 1 ? read(output_, bytes.data(), bytes.size()) : 0;
     RKV_CHECK(got > 0, ("the second machine does not answer: " + unread_).c_str());
+    if (at == std::string::npos) from = unread_.size() - std::min(unread_.size(), end.size());
     unread_.append(bytes.data(), static_cast<std::size_t>(got));
   }
 }
