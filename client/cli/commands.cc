@@ -379,7 +379,7 @@ ExitCode run(Cluster& client, Job& job, bool interactive) {
     case Verb::kAdmin:
       return run_admin(client, job);
     case Verb::kStats:
-      return job.command.watch ? run_watch(client, job) : run_stats(client, job);
+      return job.command.watch ? run_watch(client, job, interactive) : run_stats(client, job);
     case Verb::kPing:
       return run_ping(client, job);
     case Verb::kBench:

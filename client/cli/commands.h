@@ -51,7 +51,8 @@ ExitCode run_backup(Cluster& client, const Job& job);
 ExitCode run_admin(Cluster& client, const Job& job);
 ExitCode run_stats(Cluster& client, const Job& job);
 ExitCode run_ping(Cluster& client, const Job& job);
-ExitCode run_watch(Cluster& client, const Job& job);  // watch.cc
+// watch.cc. `interactive`: Ctrl-C ends the watch, and this function returns.
+ExitCode run_watch(Cluster& client, const Job& job, bool interactive);
 ExitCode run_bench(Cluster& client, const Job& job);  // bench.cc
 
 }  // namespace rkv::cli

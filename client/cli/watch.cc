@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "client/cli/commands.h"
+#include "client/cli/interrupt.h"
 #include "client/cli/output.h"
 
 namespace rkv::cli {
@@ -194,7 +195,9 @@ class Watch {
 
 }  // namespace
 
-ExitCode run_watch(Cluster& client, const Job& job) {
+ExitCode run_watch(Cluster& client, const Job& job, bool interactive) {
+  std::optional<Interrupt> interrupt;
+  if (interactive) interrupt.emplace();
   // A server that is away must not hold up the lines of the others.
   std::chrono::milliseconds patience = job.command.globals.client.timeout;
   if (client.map().servers().size() > 1)
@@ -206,7 +209,12 @@ ExitCode run_watch(Cluster& client, const Job& job) {
   auto next = std::chrono::steady_clock::now();
   for (std::uint64_t i = 0; job.command.count == 0 || i < job.command.count; ++i) {
     next = std::max(next + job.command.interval, std::chrono::steady_clock::now());
-    std::this_thread::sleep_until(next);
+    if (!interrupt) {
+      std::this_thread::sleep_until(next);
+    } else if (interrupt->wait_until(next)) {
+      print_raw("\n");  // the terminal has shown ^C
+      break;
+    }
     worst = std::max(worst, watch.look());
     if (std::ferror(stdout) != 0 || watch.is_refused()) break;
   }

@@ -1,15 +1,24 @@
 // Verbs of kvclient against a server: exists, ttl, stats --watch, bench.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "common/check.h"
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
@@ -119,6 +128,128 @@ TEST(KvClient, AWatchSaysSoonThatItsOnlyServerDoesNotAnswer) {
   EXPECT_TRUE(watch.wait_for_output("kvclient: " + server.address() +
                                     ": the server has not answered for 200 ms"))
       << watch.output();
+}
+
+// kvclient's shell on a terminal of its own.
+class ShellOnTerminal {
+ public:
+  explicit ShellOnTerminal(std::vector<std::string> argv) {
+    // libedit never frees the names of the functions that programs add to it.
+    argv.insert(argv.begin(), {"/usr/bin/env", "ASAN_OPTIONS=detect_leaks=0"});
+    std::vector<char*> args;
+    for (std::string& text : argv)
+      args.push_back(text.data());
+    args.push_back(nullptr);
+    pid_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
+    RKV_CHECK(pid_ >= 0, "no pseudo-terminal");
+    if (pid_ == 0) {
+      execv(args[0], args.data());
+      _exit(127);
+    }
+  }
+  ~ShellOnTerminal() {
+    if (!status_) ::kill(pid_, SIGKILL);
+    status();
+    close(terminal_);
+  }
+  ShellOnTerminal(const ShellOnTerminal&) = delete;
+  ShellOnTerminal& operator=(const ShellOnTerminal&) = delete;
+
+  // As a person does.
+  void type(std::string_view text) const {
+    EXPECT_EQ(write(terminal_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  // Blocks until this is shown, and forgets what was shown up to it. False: the shell has ended, or
+  // it is not shown within a minute.
+  bool shows(const std::string& text) {
+    for (;;) {
+      const std::size_t at = shown_.find(text);
+      if (at != std::string::npos) {
+        shown_.erase(0, at + text.size());
+        return true;
+      }
+      if (!read_some(60'000)) return false;
+    }
+  }
+  const std::string& shown() const { return shown_; }
+  // Whether it has ended, now or within this time.
+  bool ends(int within_ms) {
+    while (read_some(within_ms)) {
+    }
+    return is_over_;
+  }
+  // How it has ended, as waitpid() says; blocks until then.
+  int status() {
+    int status = 0;
+    if (!status_ && waitpid(pid_, &status, 0) == pid_) status_ = status;
+    return status_.value_or(-1);
+  }
+
+ private:
+  bool read_some(int within_ms) {
+    pollfd readable{.fd = terminal_, .events = POLLIN, .revents = 0};
+    if (poll(&readable, 1, within_ms) != 1) return false;
+    std::array<char, 4096> bytes{};
+    const ssize_t got = read(terminal_, bytes.data(), bytes.size());
+    is_over_ = got <= 0;  // EIO: nobody has the terminal open
+    if (!is_over_) shown_.append(bytes.data(), static_cast<std::size_t>(got));
+    return !is_over_;
+  }
+
+  int terminal_ = -1;
+  pid_t pid_ = -1;
+  bool is_over_ = false;
+  std::optional<int> status_;
+  std::string shown_;
+};
+
+constexpr const char* kControlC = "\x03";
+
+TEST(KvClient, ControlCEndsAWatchAndNotTheShell) {
+  Server server;
+  ShellOnTerminal shell({RKV_KVCLIENT, "--server", server.address()});
+  for (const char* const value : {"first", "second"}) {
+    ASSERT_TRUE(shell.shows("> ")) << shell.shown();
+    shell.type("stats --watch=50ms\n");
+    ASSERT_TRUE(shell.shows("puts/s")) << shell.shown();
+    ASSERT_TRUE(shell.shows("\n")) << shell.shown();
+    ASSERT_TRUE(shell.shows("\n")) << shell.shown();  // the first line
+    shell.type(kControlC);
+    ASSERT_TRUE(shell.shows("> ")) << shell.shown();
+    shell.type(std::string("put key ") + value + "\n");
+    ASSERT_TRUE(shell.shows("ok")) << shell.shown();
+    EXPECT_EQ(server.client().get("key")->value, value);
+  }
+  shell.type("exit\n");
+  EXPECT_TRUE(shell.ends(60'000)) << shell.shown();
+  EXPECT_EQ(shell.status(), 0) << shell.shown();
+}
+
+// The watch waits for a server that does not answer, for longer than the test: only the second
+// Ctrl-C can end it.
+TEST(KvClient, ASecondControlCEndsTheShellOfAWatchThatWaits) {
+  Server server;
+  ShellOnTerminal shell({RKV_KVCLIENT, "--server", server.address(), "--timeout", "600s"});
+  ASSERT_TRUE(shell.shows("> ")) << shell.shown();
+  shell.type("stats --watch=100ms\n");
+  ASSERT_TRUE(shell.shows("puts/s")) << shell.shown();
+  server.process().signal(SIGSTOP);
+  ASSERT_TRUE(shell.shows("the server has not answered")) << shell.shown();
+  for (int i = 0; i < 600 && !shell.ends(100); ++i)
+    shell.type(kControlC);
+  ASSERT_TRUE(shell.ends(0)) << shell.shown();
+  const int status = shell.status();
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+  server.process().signal(SIGCONT);
+}
+
+// Outside of the shell it ends the program, as that of any other.
+TEST(KvClient, ControlCEndsTheProgramThatWatches) {
+  Server server;
+  Process watch({RKV_KVCLIENT, "--server", server.address(), "stats", "--watch=50ms"});
+  ASSERT_TRUE(watch.wait_for_output("puts/s")) << watch.output();
+  watch.signal(SIGINT);
+  EXPECT_EQ(watch.wait().status, -SIGINT) << watch.output();
 }
 
 TEST(KvClient, BenchShowsFourFiguresAndLeavesNoKey) {
