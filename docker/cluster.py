@@ -35,7 +35,8 @@ def parse_options():
     parser.add_argument("file", metavar="FILE", nargs="?",
                         help="records: a Debian package index, TSV or JSON lines; default: the index that apt keeps here")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running at the end")
-    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)  # these options, and nothing more
+    # Check all options, print FILE if there is one, and do nothing more.
+    parser.add_argument("--find-file", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--down", action="store_true", help="only take down what --keep has left")
     parser.add_argument("--replicated", action="store_true", help="a replicated group of three and an etcd")
     parser.add_argument("--transport", metavar="|".join(TRANSPORTS), default="verbs",
@@ -54,7 +55,11 @@ def parse_options():
     parser.add_argument("--programs", metavar="DIR",
                         help="directory of built programs, such as build/release/bin; default: they are "
                              "compiled in a container")
-    options = parser.parse_args()
+    options, rest = parser.parse_known_intermixed_args()  # FILE stands before, between or behind the options
+    if any(argument.startswith("-") for argument in rest):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        parser.error(f"one FILE with records, not {len(rest) + 1}: {' '.join([options.file, *rest])}")
     if options.etcd_port is not None and not options.replicated:
         parser.error("--etcd-port is for --replicated: without it there is no etcd")
     if options.transport not in TRANSPORTS:
@@ -67,7 +72,7 @@ def parse_options():
     port_max = 65535 - METRICS_OFFSET - kind.PORTS_ABOVE
     if not 1 <= options.port <= port_max:
         parser.error(f"--port needs 1 to {port_max}")
-    if options.file is None and not options.down:
+    if options.file is None and not options.down and not options.find_file:
         parser.error("FILE with records is missing")
     for name in "recordcount", "operations", "threads":
         if getattr(options, name) < 1:
@@ -124,7 +129,9 @@ def complain(problem):
 
 def main():
     options = parse_options()
-    if options.check:
+    if options.find_file:
+        if options.file is not None:
+            print(options.file)
         return 0
     for number in SIGNALS:
         signal.signal(number, end_by_signal)

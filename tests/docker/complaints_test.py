@@ -57,6 +57,9 @@ class Complaints(Machine):
         self.expect(2, "--transport needs verbs or tcp, not 'shm'", "records.tsv", "--transport", "shm")
         self.expect(2, "--transport needs verbs or tcp, not ''", "records.tsv", "--transport=")
         self.expect(2, "argument --transport: expected one argument", "records.tsv", "--transport")
+        self.expect(2, "one FILE with records, not 2: records.tsv other.tsv", "records.tsv", "other.tsv")
+        self.expect(2, "one FILE with records, not 3: a.tsv b.tsv c.tsv", "a.tsv", "--keep", "b.tsv", "--port", "7471",
+                    "c.tsv")
         self.assertEqual(self.calls(), "")
 
     def test_options_of_the_front_door_in_any_order(self):
@@ -68,9 +71,22 @@ class Complaints(Machine):
                 self.expect(2, "--transport needs verbs or tcp, not 'shm'", "cluster", *itertools.chain(*order),
                             program=(RUN,), interpreter="/bin/bash")
         self.assertEqual(self.calls(), "")
-        self.expect(4, "cluster: loader: `load -` ended with 4", "cluster", "--transport", "tcp", "records.tsv",
-                    program=(RUN,), interpreter="/bin/bash")
-        self.assertEqual(self.read("environment").split()[1], "tcp")
+
+    def test_the_front_door_takes_file_anywhere(self):
+        front_door = {"program": (RUN,), "interpreter": "/bin/bash"}
+        file, *options = ["records.tsv"], ["--transport", "tcp"], ["--threads", "3"], ["--keep"]
+        for at in range(4):
+            with self.subTest(at):
+                self.expect(4, "cluster: loader: `load -` ended with 4", "cluster",
+                            *itertools.chain(*options[:at], file, *options[at:]), **front_door)
+                self.assertEqual(self.read("environment").split()[1], "tcp")
+                self.remove("up")
+        self.remove("calls")
+        self.expect(2, "one FILE with records, not 2: records.tsv other.tsv", "cluster", "--vm", "records.tsv",
+                    "--keep", "other.tsv", **front_door)
+        self.expect(2, "no such file, or not readable: nowhere.tsv", "cluster", "--port", "7471", "nowhere.tsv",
+                    **front_door)
+        self.assertEqual(self.calls(), "")
 
     def test_no_docker(self):
         self.remove("bin/docker")
@@ -168,8 +184,10 @@ class Complaints(Machine):
         self.expect_taken_down()
 
     def test_options_alone_are_checked_before_anything_is_built(self):
-        run = self.start("records.tsv", "--replicated", "--check")
-        self.assertEqual((*run.communicate(timeout=60), run.returncode), ("", "", 0))
+        for arguments, found in (["--replicated"], ""), (["--replicated", "--port", "7471", "a.tsv"], "a.tsv\n"):
+            run = self.start(*arguments, "--find-file")
+            self.assertEqual((*run.communicate(timeout=60), run.returncode), (found, "", 0))
+        self.expect(2, "--port needs 1 to 63533", "--find-file", "--port", "63534")
         self.assertEqual(self.calls(), "")
 
     def test_no_programs(self):
