@@ -117,6 +117,8 @@ void rkv_stop_free(rkv_stop* stop) {
 rkv_status rkv_async_connect(const rkv_options* options, rkv_async** client, rkv_error* error) {
   return guarded(error, [&] {
     if (client == nullptr) return wrong("the place for the client must not be NULL", error);
+    if (options != nullptr && options->servers)
+      return wrong("an asynchronous client has one server: set the option server", error);
     std::string refusal;
     auto made = rkv::AsyncClient::connect(
         options == nullptr ? rkv::ClientOptions() : options->client, &refusal);

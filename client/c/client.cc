@@ -7,11 +7,17 @@
 #include "client/c/errors.h"
 #include "client/c/handle.h"
 #include "client/c/options.h"
+#include "client/c/store.h"
 #include "client/c/values.h"
+#include "rkv/cluster.h"
 #include "rkv/shared_client.h"
 
-struct rkv_client : rkv::c::Handle<rkv::SharedClient> {  // NOLINT(readability-identifier-naming)
+struct rkv_client : rkv::c::Handle<rkv::c::Store> {  // NOLINT(readability-identifier-naming)
   using Handle::Handle;
+};
+
+struct rkv_one_sided {  // NOLINT(readability-identifier-naming)
+  rkv::OneSidedCounter counter;
 };
 
 struct rkv_buffer {  // NOLINT(readability-identifier-naming)
@@ -21,13 +27,22 @@ struct rkv_buffer {  // NOLINT(readability-identifier-naming)
 namespace rkv::c {
 namespace {
 
-// Calls `body(client)`, which returns a status, unless the client is closed.
+// Calls `body(store)`, which returns a status, unless the client is closed.
 template <class Body>
 rkv_status with(rkv_client* client, rkv_error* error, Body body) noexcept {
   return guarded(error, [&] {
     if (client == nullptr) return no_client(error);
     const rkv_client::Use use(*client);
     return use ? body(*use) : closed(error);
+  });
+}
+
+// Calls `body(SharedClient& or Cluster&, timeout)` in the same way.
+template <class Body>
+rkv_status with_timeout(rkv_client* client, uint32_t timeout_ms, rkv_error* error,
+                        Body body) noexcept {
+  return with(client, error, [&](Store& store) {
+    return store.call(std::chrono::milliseconds(timeout_ms), error, body);
   });
 }
 
@@ -44,42 +59,152 @@ rkv_status number_of(const Result<Counter>& result, std::int64_t* number, rkv_er
   return RKV_OK;
 }
 
-// Calls `body(client, text of the key, options)`.
+rkv_status swapped_of(const Result<CounterSwap>& swap, int* done, std::int64_t* number,
+                      rkv_error* error) {
+  if (!swap) return report(swap.error(), error);
+  if (done != nullptr) *done = swap->done ? 1 : 0;
+  if (number != nullptr) *number = swap->number;
+  return RKV_OK;
+}
+
+// Calls `body(SharedClient& or Cluster&, options)`.
+template <class Given, class Options, class Body>
+rkv_status on_options(rkv_client* client, rkv_status (*read)(const Given*, Options&, rkv_error*),
+                      const Given* given, rkv_error* error, Body body) noexcept {
+  return with(client, error, [&](Store& store) {
+    Options options;
+    if (const rkv_status wrong_options = read(given, options, error); wrong_options != RKV_OK)
+      return wrong_options;
+    return store.call(timeout_of(options), error, [&](auto& one, Timeout left) {
+      timeout_of(options) = left;
+      return body(one, options);
+    });
+  });
+}
+
+// Calls `body(SharedClient& or Cluster&, text of the key, options)`.
 template <class Given, class Options, class Body>
 rkv_status on_key(rkv_client* client, const void* key, std::size_t key_size,
                   rkv_status (*read)(const Given*, Options&, rkv_error*), const Given* given,
                   rkv_error* error, Body body) noexcept {
-  return with(client, error, [&](SharedClient& shared) {
-    const auto text = text_of(key, key_size);
-    if (!text) return no_bytes(error);
-    Options options;
-    if (const rkv_status wrong_options = read(given, options, error); wrong_options != RKV_OK)
-      return wrong_options;
-    return body(shared, *text, options);
-  });
+  const auto text = text_of(key, key_size);
+  if (client != nullptr && !text) return no_bytes(error);
+  return on_options(client, read, given, error,
+                    [&](auto& one, Options& options) { return body(one, *text, options); });
+}
+
+// ---- what each of several servers is asked
+
+rkv_status report_server(const Cluster& cluster, std::size_t index, const Error& given,
+                         rkv_error* error) {
+  const rkv_status code = report(given, error);
+  if (error == nullptr) return code;
+  const rkv_error plain = *error;
+  report(code, cluster.map().servers()[index].address + ": " + to_string(given), error);
+  error->may_have_happened = plain.may_have_happened;
+  error->sys_errno = plain.sys_errno;
+  return code;
+}
+
+// RKV_OK if each is: of the results of a Cluster, one for each server.
+template <class Results>
+rkv_status all_of(const Cluster& cluster, const Results& results, rkv_error* error) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (!results[i]) return report_server(cluster, i, results[i].error(), error);
+  }
+  return RKV_OK;
+}
+
+rkv_status ping_all(SharedClient& client, Timeout timeout, rkv_error* error) {
+  const Status pinged = client.ping(timeout);
+  return pinged ? rkv_status{RKV_OK} : report(pinged.error(), error);
+}
+rkv_status ping_all(Cluster& cluster, Timeout timeout, rkv_error* error) {
+  return all_of(cluster, cluster.ping(timeout), error);
+}
+
+rkv_status flush_all(SharedClient& client, Timeout timeout, rkv_error* error) {
+  return status_of(client.flush(timeout), nullptr, error);
+}
+rkv_status flush_all(Cluster& cluster, Timeout timeout, rkv_error* error) {
+  return all_of(cluster, cluster.flush(timeout), error);
+}
+
+rkv_status stats_of_all(SharedClient& client, Timeout timeout, std::string& json,
+                        rkv_error* error) {
+  auto text = client.server_stats(timeout);
+  if (!text) return report(text.error(), error);
+  json = std::move(*text);
+  return RKV_OK;
+}
+// Addresses hold nothing that JSON would escape (ShardMap).
+rkv_status stats_of_all(Cluster& cluster, Timeout timeout, std::string& json, rkv_error* error) {
+  const auto texts = cluster.server_stats(timeout);
+  if (const rkv_status status = all_of(cluster, texts, error); status != RKV_OK) return status;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    json += (i == 0 ? "{\"" : ",\"") + cluster.map().servers()[i].address + "\":" + *texts[i];
+  }
+  json += "}";
+  return RKV_OK;
+}
+
+Result<RegisteredBuffer> buffer_of(SharedClient& client, std::size_t bytes) {
+  return client.allocate_buffer(bytes);
+}
+Result<RegisteredBuffer> buffer_of(Cluster&, std::size_t) {
+  return fail(Code::kUnsupported, "a client of several servers has no registered buffers");
+}
+
+rkv_status connect_to_one(const rkv_options& given, rkv_client** client, rkv_error* error) {
+  std::string refusal;
+  auto made = SharedClient::connect(given.client, given.connections, &refusal);
+  if (!made) return report_refused(made.error(), refusal, error);
+  *client = new rkv_client(Store(std::move(*made)));
+  return RKV_OK;
+}
+
+rkv_status connect_to_several(const rkv_options& given, rkv_client** client, rkv_error* error) {
+  if (given.connections != 1)
+    return wrong(
+        "a client of several servers has one connection to each: not the option "
+        "connections",
+        error);
+  std::string problem;
+  auto made = Cluster::connect(*given.servers, given.client, &problem);
+  if (!made) return report_refused(made.error(), problem, error);
+  *client = new rkv_client(Store(std::move(*made), given.client.timeout));
+  return RKV_OK;
 }
 
 }  // namespace
 }  // namespace rkv::c
 
+using rkv::c::buffer_of;
 using rkv::c::closed;
+using rkv::c::connect_to_one;
+using rkv::c::connect_to_several;
 using rkv::c::copy_options;
 using rkv::c::delete_options;
 using rkv::c::DeleteOptions;
+using rkv::c::flush_all;
 using rkv::c::get_options;
 using rkv::c::guarded;
 using rkv::c::no_bytes;
 using rkv::c::no_client;
+using rkv::c::no_counter;
 using rkv::c::number_of;
 using rkv::c::on_key;
+using rkv::c::on_options;
+using rkv::c::ping_all;
 using rkv::c::plain_options;
 using rkv::c::report;
-using rkv::c::report_refused;
+using rkv::c::stats_of_all;
 using rkv::c::status_of;
+using rkv::c::swapped_of;
 using rkv::c::text_of;
 using rkv::c::texts_of;
 using rkv::c::timeout_option;
-using rkv::c::with;
+using rkv::c::with_timeout;
 using rkv::c::write_options;
 using rkv::c::wrong;
 using rkv::c::wrong_size;
@@ -91,11 +216,8 @@ rkv_status rkv_connect(const rkv_options* options, rkv_client** client, rkv_erro
     if (client == nullptr) return wrong("the place for the client must not be NULL", error);
     const rkv_options defaults;
     const rkv_options& given = options == nullptr ? defaults : *options;
-    std::string refusal;
-    auto made = rkv::SharedClient::connect(given.client, given.connections, &refusal);
-    if (!made) return report_refused(made.error(), refusal, error);
-    *client = new rkv_client(std::move(*made));
-    return rkv_status{RKV_OK};
+    return given.servers ? connect_to_several(given, client, error)
+                         : connect_to_one(given, client, error);
   });
 }
 
@@ -122,8 +244,8 @@ rkv_status rkv_get(rkv_client* client, const void* key, size_t key_size,
                    const rkv_get_options* options, rkv_value** value, rkv_error* error) {
   if (value == nullptr) return wrong("the place for the value must not be NULL", error);
   return on_key(client, key, key_size, get_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::GetOptions& get) {
-                  auto got = shared.get(name, get);
+                [&](auto& store, std::string_view name, rkv::GetOptions& get) {
+                  auto got = store.get(name, get);
                   if (!got) return report(got.error(), error);
                   *value = new rkv_value{std::move(*got)};
                   return rkv_status{RKV_OK};
@@ -136,11 +258,11 @@ rkv_status rkv_get_into(rkv_client* client, const void* key, size_t key_size, vo
   if (buffer == nullptr && capacity != 0)
     return wrong("a buffer of a capacity above 0 must not be NULL", error);
   return on_key(client, key, key_size, get_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::GetOptions& get) {
+                [&](auto& store, std::string_view name, rkv::GetOptions& get) {
                   const auto got =
-                      shared.get_into(name, {static_cast<std::byte*>(buffer), capacity}, get);
+                      store.get_into(name, {static_cast<std::byte*>(buffer), capacity}, get);
                   if (!got) {
-                    const std::size_t needed = rkv::SharedClient::needed_bytes();
+                    const std::size_t needed = store.needed_bytes();
                     if (size != nullptr && needed > capacity) *size = needed;
                     return report(got.error(), error);
                   }
@@ -152,8 +274,8 @@ rkv_status rkv_get_into(rkv_client* client, const void* key, size_t key_size, vo
 
 rkv_status rkv_buffer_new(rkv_client* client, size_t bytes, rkv_buffer** buffer, rkv_error* error) {
   if (buffer == nullptr) return wrong("the place for the buffer must not be NULL", error);
-  return with(client, error, [&](rkv::SharedClient& shared) {
-    auto allocated = shared.allocate_buffer(bytes);
+  return with_timeout(client, 0, error, [&](auto& store, rkv::Timeout) {
+    auto allocated = buffer_of(store, bytes);
     if (!allocated) return report(allocated.error(), error);
     *buffer = new rkv_buffer{std::move(*allocated)};
     return rkv_status{RKV_OK};
@@ -178,18 +300,18 @@ rkv_status rkv_put(rkv_client* client, const void* key, size_t key_size, const v
   const auto text = text_of(value, value_size);
   if (!text) return no_bytes(error);
   return on_key(client, key, key_size, write_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::PutOptions& put) {
-                  return status_of(shared.put_with(name, *text, put), version, error);
+                [&](auto& store, std::string_view name, rkv::PutOptions& put) {
+                  return status_of(store.put_with(name, *text, put), version, error);
                 });
 }
 
 rkv_status rkv_delete(rkv_client* client, const void* key, size_t key_size,
                       const rkv_write_options* options, uint64_t* version, rkv_error* error) {
   return on_key(client, key, key_size, delete_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, DeleteOptions& given) {
-                  return status_of(given.if_version ? shared.remove_if_version(
+                [&](auto& store, std::string_view name, DeleteOptions& given) {
+                  return status_of(given.if_version ? store.remove_if_version(
                                                           name, *given.if_version, given.write)
-                                                    : shared.remove(name, given.write),
+                                                    : store.remove(name, given.write),
                                    version, error);
                 });
 }
@@ -197,8 +319,8 @@ rkv_status rkv_delete(rkv_client* client, const void* key, size_t key_size,
 rkv_status rkv_incr(rkv_client* client, const void* key, size_t key_size, int64_t by,
                     const rkv_write_options* options, int64_t* number, rkv_error* error) {
   return on_key(client, key, key_size, plain_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::WriteOptions& write) {
-                  return number_of(shared.incr(name, by, write), number, error);
+                [&](auto& store, std::string_view name, rkv::WriteOptions& write) {
+                  return number_of(store.incr(name, by, write), number, error);
                 });
 }
 
@@ -206,21 +328,70 @@ rkv_status rkv_counter_cas(rkv_client* client, const void* key, size_t key_size,
                            int64_t desired, const rkv_write_options* options, int* done,
                            int64_t* number, rkv_error* error) {
   return on_key(client, key, key_size, plain_options, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::WriteOptions& write) {
-                  const auto swap = shared.counter_cas(name, expected, desired, write);
-                  if (!swap) return report(swap.error(), error);
-                  if (done != nullptr) *done = swap->done ? 1 : 0;
-                  if (number != nullptr) *number = swap->number;
-                  return rkv_status{RKV_OK};
+                [&](auto& store, std::string_view name, rkv::WriteOptions& write) {
+                  return swapped_of(store.counter_cas(name, expected, desired, write), done, number,
+                                    error);
                 });
 }
 
 rkv_status rkv_get_counter(rkv_client* client, const void* key, size_t key_size,
                            const rkv_get_options* options, int64_t* number, rkv_error* error) {
   return on_key(client, key, key_size, timeout_option, options, error,
-                [&](rkv::SharedClient& shared, std::string_view name, rkv::Timeout& timeout) {
-                  return number_of(shared.get_counter(name, timeout), number, error);
+                [&](auto& store, std::string_view name, rkv::Timeout& timeout) {
+                  return number_of(store.get_counter(name, timeout), number, error);
                 });
+}
+
+// --------------------------------------------------------------------------- one-sided counters
+
+rkv_status rkv_one_sided_open(rkv_client* client, const void* key, size_t key_size, int create,
+                              uint32_t timeout_ms, rkv_one_sided** counter, rkv_error* error) {
+  if (counter == nullptr) return wrong("the place for the counter must not be NULL", error);
+  const auto name = text_of(key, key_size);
+  if (!name) return no_bytes(error);
+  return with_timeout(client, timeout_ms, error, [&](auto& store, rkv::Timeout timeout) {
+    auto opened =
+        store.open_counter(*name, rkv::OpenOptions{.create = create != 0, .timeout = timeout});
+    if (!opened) return report(opened.error(), error);
+    *counter = new rkv_one_sided{std::move(*opened)};
+    return rkv_status{RKV_OK};
+  });
+}
+
+void rkv_one_sided_free(rkv_one_sided* counter) {
+  delete counter;
+}
+
+int rkv_one_sided_has_cell(const rkv_one_sided* counter) {
+  return counter != nullptr && counter->counter.is_one_sided() ? 1 : 0;
+}
+
+rkv_status rkv_one_sided_incr(rkv_client* client, rkv_one_sided* counter, int64_t by,
+                              const rkv_write_options* options, int64_t* number, rkv_error* error) {
+  if (counter == nullptr) return no_counter(error);
+  return on_options(client, plain_options, options, error,
+                    [&](auto& store, rkv::WriteOptions& write) {
+                      return number_of(store.incr(counter->counter, by, write), number, error);
+                    });
+}
+
+rkv_status rkv_one_sided_cas(rkv_client* client, rkv_one_sided* counter, int64_t expected,
+                             int64_t desired, const rkv_write_options* options, int* done,
+                             int64_t* number, rkv_error* error) {
+  if (counter == nullptr) return no_counter(error);
+  return on_options(
+      client, plain_options, options, error, [&](auto& store, rkv::WriteOptions& write) {
+        return swapped_of(store.counter_cas(counter->counter, expected, desired, write), done,
+                          number, error);
+      });
+}
+
+rkv_status rkv_one_sided_get(rkv_client* client, rkv_one_sided* counter, uint32_t timeout_ms,
+                             int64_t* number, rkv_error* error) {
+  if (counter == nullptr) return no_counter(error);
+  return with_timeout(client, timeout_ms, error, [&](auto& store, rkv::Timeout timeout) {
+    return number_of(store.get_counter(counter->counter, timeout), number, error);
+  });
 }
 
 // ----------------------------------------------------------------------------------- many keys
@@ -228,17 +399,15 @@ rkv_status rkv_get_counter(rkv_client* client, const void* key, size_t key_size,
 rkv_status rkv_multi_get(rkv_client* client, const rkv_slice* keys, size_t count,
                          const rkv_get_options* options, rkv_value** values, rkv_status* statuses,
                          rkv_error* error) {
-  return with(client, error, [&](rkv::SharedClient& shared) {
+  return on_options(client, get_options, options, error, [&](auto& store, rkv::GetOptions& get) {
     if (count != 0 && (keys == nullptr || values == nullptr || statuses == nullptr))
       return wrong("keys, values and statuses must not be NULL", error);
-    rkv::GetOptions get;
-    if (const rkv_status given = get_options(options, get, error); given != RKV_OK) return given;
     std::vector<std::string_view> names;
     if (!texts_of(keys, count, names)) {
       return no_bytes(error);
     }
     if (error != nullptr) *error = {};
-    auto all = shared.multi_get(names, get);
+    auto all = store.multi_get(names, get);
     std::vector<std::unique_ptr<rkv_value>> made(count);
     for (std::size_t i = 0; i < count; ++i) {
       if (all[i]) made[i] = std::make_unique<rkv_value>(std::move(*all[i]));
@@ -257,11 +426,9 @@ rkv_status rkv_multi_get(rkv_client* client, const rkv_slice* keys, size_t count
 rkv_status rkv_multi_put(rkv_client* client, const rkv_slice* keys, const rkv_slice* values,
                          size_t count, const rkv_write_options* options, uint64_t* versions,
                          rkv_status* statuses, rkv_error* error) {
-  return with(client, error, [&](rkv::SharedClient& shared) {
+  return on_options(client, write_options, options, error, [&](auto& store, rkv::PutOptions& put) {
     if (count != 0 && (keys == nullptr || values == nullptr || statuses == nullptr))
       return wrong("keys, values and statuses must not be NULL", error);
-    rkv::PutOptions put;
-    if (const rkv_status given = write_options(options, put, error); given != RKV_OK) return given;
     if (put.if_absent || put.if_version) return wrong("many puts have no conditions", error);
     std::vector<std::string_view> names;
     std::vector<std::string_view> texts;
@@ -273,7 +440,7 @@ rkv_status rkv_multi_put(rkv_client* client, const rkv_slice* keys, const rkv_sl
           {.key = names[i], .value = texts[i], .expires_at_ms = put.expires_at_ms, .ttl = put.ttl});
     }
     if (error != nullptr) *error = {};
-    const auto all = shared.multi_put(
+    const auto all = store.multi_put(
         items, rkv::WriteOptions{.durability = put.durability, .timeout = put.timeout});
     bool has_failed = false;
     for (std::size_t i = 0; i < count; ++i) {
@@ -287,23 +454,23 @@ rkv_status rkv_multi_put(rkv_client* client, const rkv_slice* keys, const rkv_sl
 
 rkv_status rkv_scan(rkv_client* client, const rkv_scan_options* options, rkv_page** page,
                     rkv_error* error) {
-  return with(client, error, [&](rkv::SharedClient& shared) {
-    if (page == nullptr) return wrong("the place for the page must not be NULL", error);
-    rkv_scan_options own;
-    if (!copy_options(options, own)) return wrong_size(error);
+  if (page == nullptr) return wrong("the place for the page must not be NULL", error);
+  rkv_scan_options own;
+  if (!copy_options(options, own)) return wrong_size(error);
+  return with_timeout(client, own.timeout_ms, error, [&](auto& store, rkv::Timeout timeout) {
     const auto prefix = text_of(own.prefix.data, own.prefix.size);
     const auto start = text_of(own.start.data, own.start.size);
     const auto end = text_of(own.end.data, own.end.size);
     const auto token = text_of(own.token.data, own.token.size);
     if (!prefix || !start || !end || !token) return no_bytes(error);
-    auto read = shared.scan({.prefix = *prefix,
-                             .start = *start,
-                             .end = *end,
-                             .reverse = own.reverse != 0,
-                             .keys_only = own.keys_only != 0,
-                             .limit = own.limit,
-                             .token = *token,
-                             .timeout = std::chrono::milliseconds(own.timeout_ms)});
+    auto read = store.scan({.prefix = *prefix,
+                            .start = *start,
+                            .end = *end,
+                            .reverse = own.reverse != 0,
+                            .keys_only = own.keys_only != 0,
+                            .limit = own.limit,
+                            .token = *token,
+                            .timeout = timeout});
     if (!read) return report(read.error(), error);
     *page = new rkv_page{std::move(*read)};
     return rkv_status{RKV_OK};
@@ -313,26 +480,25 @@ rkv_status rkv_scan(rkv_client* client, const rkv_scan_options* options, rkv_pag
 // ---------------------------------------------------------------------------------- the server
 
 rkv_status rkv_ping(rkv_client* client, uint32_t timeout_ms, rkv_error* error) {
-  return with(client, error, [&](rkv::SharedClient& shared) {
-    const auto pinged = shared.ping(std::chrono::milliseconds(timeout_ms));
-    return pinged ? rkv_status{RKV_OK} : report(pinged.error(), error);
+  return with_timeout(client, timeout_ms, error, [&](auto& store, rkv::Timeout timeout) {
+    return ping_all(store, timeout, error);
   });
 }
 
 rkv_status rkv_flush(rkv_client* client, uint32_t timeout_ms, rkv_error* error) {
-  return with(client, error, [&](rkv::SharedClient& shared) {
-    return status_of(shared.flush(std::chrono::milliseconds(timeout_ms)), nullptr, error);
+  return with_timeout(client, timeout_ms, error, [&](auto& store, rkv::Timeout timeout) {
+    return flush_all(store, timeout, error);
   });
 }
 
 rkv_status rkv_server_stats(rkv_client* client, uint32_t timeout_ms, rkv_value** json,
                             rkv_error* error) {
-  return with(client, error, [&](rkv::SharedClient& shared) {
-    if (json == nullptr) return wrong("the place for the value must not be NULL", error);
-    auto text = shared.server_stats(std::chrono::milliseconds(timeout_ms));
-    if (!text) return report(text.error(), error);
-    *json = new rkv_value{{.value = std::move(*text)}};
-    return rkv_status{RKV_OK};
+  if (json == nullptr) return wrong("the place for the value must not be NULL", error);
+  return with_timeout(client, timeout_ms, error, [&](auto& store, rkv::Timeout timeout) {
+    std::string text;
+    const rkv_status status = stats_of_all(store, timeout, text, error);
+    if (status == RKV_OK) *json = new rkv_value{{.value = std::move(text)}};
+    return status;
   });
 }
 

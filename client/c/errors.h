@@ -24,6 +24,9 @@ inline rkv_status wrong(std::string_view text, rkv_error* error) {
 inline rkv_status no_client(rkv_error* error) {
   return wrong("the client must not be NULL", error);
 }
+inline rkv_status no_counter(rkv_error* error) {
+  return wrong("the counter must not be NULL", error);
+}
 inline rkv_status closed(rkv_error* error) {
   return wrong("the client is closed", error);
 }

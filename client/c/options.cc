@@ -58,6 +58,14 @@ std::string set_size(std::string_view name, std::string_view value, std::size_t&
   return {};
 }
 
+std::string set_servers(std::string_view value, std::optional<ShardMap>& target) {
+  std::string problem;
+  auto map = ShardMap::parse(value, &problem);
+  if (!map) return "servers: " + problem;
+  target = std::move(*map);
+  return {};
+}
+
 std::string set_text(std::string_view value, std::string& target) {
   target = value;
   return {};
@@ -77,6 +85,7 @@ std::string set_option(rkv_options& options, std::string_view name, std::string_
   constexpr std::array kBooleans = {std::pair{std::string_view("true"), true},
                                     std::pair{std::string_view("false"), false}};
   if (name == "server") return set_text(value, client.server);
+  if (name == "servers") return set_servers(value, options.servers);
   if (name == "name") return set_text(value, client.name);
   if (name == "user") return set_text(value, client.user);
   if (name == "secret") return set_text(value, client.secret);

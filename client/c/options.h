@@ -9,15 +9,18 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "client/c/errors.h"
 #include "rkv/c.h"
 #include "rkv/operations.h"
 #include "rkv/options.h"
+#include "rkv/shard_map.h"
 
 struct rkv_options {  // NOLINT(readability-identifier-naming)
   rkv::ClientOptions client;
   std::size_t connections = 1;
+  std::optional<rkv::ShardMap> servers{};  // of one store; set: client.server is not used
 };
 
 namespace rkv::c {
@@ -43,6 +46,20 @@ bool copy_options(const Options* given, Options& own) {
   std::memcpy(&own, bytes, size < sizeof own ? size : sizeof own);
   own.struct_size = sizeof own;
   return true;
+}
+
+// The timeout among the options of an operation.
+struct DeleteOptions;
+inline Timeout& timeout_of(Timeout& timeout) {
+  return timeout;
+}
+template <class Options>
+Timeout& timeout_of(Options& options) {
+  if constexpr (std::is_same_v<Options, DeleteOptions>) {
+    return options.write.timeout;
+  } else {
+    return options.timeout;
+  }
 }
 
 rkv_status get_options(const rkv_get_options* given, GetOptions& options, rkv_error* error);

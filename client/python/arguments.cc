@@ -49,6 +49,7 @@ rkv_options options_of(const py::kwargs& given) {
     if (rkv_options_set(&options, name.c_str(), text.c_str(), &error) != RKV_OK)
       throw py::value_error(error.text);
   }
+  if (options.servers) throw py::value_error("a client of Python has one server: set server");
   return options;
 }
 

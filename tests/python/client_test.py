@@ -226,6 +226,8 @@ def test_threads_share_a_client(server):
 
 
 def test_wrong_arguments_say_what_is_wrong(server, client):
+    with pytest.raises(ValueError, match="a client of Python has one server"):
+        rkv.Client(servers="127.0.0.1:7471,127.0.0.1:7472")
     with pytest.raises(ValueError, match="no option 'sever'"):
         rkv.Client(sever="x")
     with pytest.raises(ValueError, match="no zero byte"):

@@ -11,12 +11,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/log.h"
+#include "tests/system/device_atomics.h"
 #include "tests/system/whole_value.h"
 #include "tests/system/world.h"
 
@@ -41,6 +43,14 @@ class Options {
  private:
   rkv_options* options_ = rkv_options_new();
 };
+
+// A number of a one-sided counter; the code of a failure fails the test.
+std::int64_t read(rkv_client* client, rkv_one_sided* counter) {
+  std::int64_t number = 0;
+  rkv_error error;
+  EXPECT_EQ(rkv_one_sided_get(client, counter, 0, &number, &error), RKV_OK) << error.text;
+  return number;
+}
 
 class C : public ::testing::Test {
  protected:
@@ -212,6 +222,222 @@ TEST_F(C, ManyKeysEachHaveTheirOwnStatus) {
   ASSERT_EQ(rkv_get(client_, names[1].data(), names[1].size(), nullptr, &value, &error_), RKV_OK);
   EXPECT_NE(rkv_value_expires_at_ms(value), 0U);
   rkv_value_free(value);
+}
+
+TEST_F(C, OneSidedCountersAreChangedByAtomics) {
+  rkv_one_sided* counter = nullptr;
+  EXPECT_EQ(rkv_one_sided_open(client_, "n", 1, 0, 0, &counter, &error_), RKV_NOT_FOUND);
+  EXPECT_EQ(counter, nullptr);
+  ASSERT_EQ(rkv_one_sided_open(client_, "n", 1, 1, 0, &counter, &error_), RKV_OK) << error_.text;
+  std::int64_t number = 0;
+  for (int i = 0; i < 3; ++i)
+    ASSERT_EQ(rkv_one_sided_incr(client_, counter, 5, nullptr, &number, &error_), RKV_OK);
+  EXPECT_EQ(number, 15);
+  EXPECT_EQ(rkv_one_sided_has_cell(counter), device_has_atomics() ? 1 : 0);
+  EXPECT_EQ(rkv_incr(client_, "n", 1, 1, nullptr, &number, &error_), RKV_OK);  // by a request
+  EXPECT_EQ(read(client_, counter), 16);
+  int done = 0;
+  ASSERT_EQ(rkv_one_sided_cas(client_, counter, 16, -4, nullptr, &done, &number, &error_), RKV_OK);
+  EXPECT_EQ(done, 1);
+  ASSERT_EQ(rkv_one_sided_cas(client_, counter, 16, 0, nullptr, &done, &number, &error_), RKV_OK);
+  EXPECT_EQ(done, 0);
+  EXPECT_EQ(number, -4);
+  EXPECT_EQ(rkv_one_sided_incr(client_, counter, 1, nullptr, nullptr, nullptr), RKV_OK);
+  EXPECT_EQ(read(client_, counter), -3);
+
+  EXPECT_EQ(rkv_delete(client_, "n", 1, nullptr, nullptr, &error_), RKV_OK);
+  EXPECT_EQ(rkv_one_sided_get(client_, counter, 0, &number, &error_), RKV_NOT_FOUND);
+  rkv_one_sided_free(counter);
+  ASSERT_EQ(put("key", "value"), RKV_OK);
+  EXPECT_EQ(rkv_one_sided_open(client_, "key", 3, 1, 0, &counter, &error_), RKV_WRONG_TYPE);
+}
+
+TEST_F(C, WrongArgumentsOfOneSidedCountersAreRefused) {
+  rkv_one_sided* counter = nullptr;
+  EXPECT_EQ(rkv_one_sided_open(nullptr, "n", 1, 1, 0, &counter, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(rkv_one_sided_open(client_, nullptr, 1, 1, 0, &counter, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(rkv_one_sided_open(client_, "n", 1, 1, 0, nullptr, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(counter, nullptr);
+  EXPECT_EQ(rkv_one_sided_incr(client_, nullptr, 1, nullptr, nullptr, &error_),
+            RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(rkv_one_sided_cas(client_, nullptr, 1, 2, nullptr, nullptr, nullptr, &error_),
+            RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(rkv_one_sided_get(client_, nullptr, 0, nullptr, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_STREQ(error_.text, "the counter must not be NULL");
+  EXPECT_EQ(rkv_one_sided_has_cell(nullptr), 0);
+  rkv_one_sided_free(nullptr);
+  ASSERT_EQ(rkv_one_sided_open(client_, "n", 1, 1, 0, &counter, &error_), RKV_OK);
+  rkv_write_options options = RKV_WRITE_OPTIONS_INIT;
+  options.ttl_ms = 1;
+  EXPECT_EQ(rkv_one_sided_incr(client_, counter, 1, &options, nullptr, &error_),
+            RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(rkv_close(client_, &error_), RKV_OK);
+  EXPECT_EQ(rkv_one_sided_get(client_, counter, 0, nullptr, &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_STREQ(error_.text, "the client is closed");
+  rkv_one_sided_free(counter);
+}
+
+// Two servers as one store.
+class CCluster : public C {
+ protected:
+  CCluster() {
+    options_.set("servers", server_.address() + "," + other_.address());
+    options_.set("timeout", "20s");
+    rkv_free(std::exchange(client_, nullptr));
+    EXPECT_EQ(rkv_connect(options_.get(), &client_, &error_), RKV_OK) << error_.text;
+  }
+  static std::string key(int i) { return "key-" + std::to_string(i); }
+  static constexpr int kKeys = 64;
+  Server other_{{"--memory", "64MiB"}};
+};
+
+TEST_F(CCluster, KeysLieOnEitherServerAndAreFound) {
+  for (int i = 0; i < kKeys; ++i)
+    ASSERT_EQ(put(key(i), "value of " + key(i)), RKV_OK) << error_.text;
+  for (int i = 0; i < kKeys; ++i)
+    EXPECT_EQ(get(key(i)), "value of " + key(i));
+  Client first = server_.client();
+  Client second = other_.client();
+  int on_first = 0;
+  for (int i = 0; i < kKeys; ++i) {
+    const bool is_on_first = first.get(key(i)).has_value();
+    EXPECT_NE(is_on_first, second.get(key(i)).has_value()) << "on one server";
+    on_first += is_on_first ? 1 : 0;
+  }
+  EXPECT_GT(on_first, 0);
+  EXPECT_LT(on_first, kKeys);
+
+  std::vector<std::string> names;
+  for (int i = 0; i < kKeys; ++i)
+    names.push_back(key(i));
+  std::vector<rkv_slice> keys;
+  for (const std::string& name : names)
+    keys.push_back({name.data(), name.size()});
+  std::vector<rkv_slice> items(kKeys, {"new", 3});
+  std::vector<rkv_status> statuses(kKeys, RKV_INTERNAL);
+  std::vector<rkv_value*> values(kKeys);
+  ASSERT_EQ(rkv_multi_put(client_, keys.data(), items.data(), kKeys, nullptr, nullptr,
+                          statuses.data(), &error_),
+            RKV_OK);
+  EXPECT_EQ(statuses, std::vector<rkv_status>(kKeys, RKV_OK));
+  ASSERT_EQ(
+      rkv_multi_get(client_, keys.data(), kKeys, nullptr, values.data(), statuses.data(), &error_),
+      RKV_OK);
+  for (rkv_value* const value : values) {
+    EXPECT_EQ(std::string(static_cast<const char*>(rkv_value_data(value))), "new");
+    rkv_value_free(value);
+  }
+  std::array<char, 2> room{};
+  std::size_t size = 0;
+  EXPECT_EQ(rkv_get_into(client_, "key-1", 5, room.data(), 2, nullptr, &size, nullptr, &error_),
+            RKV_TOO_LARGE);
+  EXPECT_EQ(size, 3U);
+  EXPECT_EQ(rkv_delete(client_, "key-1", 5, nullptr, nullptr, &error_), RKV_OK);
+  EXPECT_EQ(get("key-1"), "not found");
+
+  EXPECT_EQ(rkv_ping(client_, 0, &error_), RKV_OK);
+  rkv_value* json = nullptr;
+  ASSERT_EQ(rkv_server_stats(client_, 0, &json, &error_), RKV_OK);
+  const auto stats = nlohmann::json::parse(static_cast<const char*>(rkv_value_data(json)));
+  for (const Server* const server : {&server_, &other_})
+    EXPECT_TRUE(stats.at(server->address()).contains("puts")) << stats;
+  rkv_value_free(json);
+  EXPECT_NE(std::string(rkv_describe(client_)), "");
+  rkv_buffer* buffer = nullptr;
+  EXPECT_EQ(rkv_buffer_new(client_, 4096, &buffer, &error_), RKV_UNSUPPORTED);
+}
+
+TEST_F(CCluster, CountersOfThreadsAddUp) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 50;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      rkv_error error;
+      rkv_one_sided* counter = nullptr;
+      ASSERT_EQ(rkv_one_sided_open(client_, "hits", 4, 1, 0, &counter, &error), RKV_OK)
+          << error.text;
+      for (int i = 0; i < kEach; ++i) {
+        EXPECT_EQ(rkv_incr(client_, "requests", 8, 1, nullptr, nullptr, &error), RKV_OK);
+        EXPECT_EQ(rkv_one_sided_incr(client_, counter, 1, nullptr, nullptr, &error), RKV_OK);
+      }
+      rkv_one_sided_free(counter);
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  for (const std::string name : {"requests", "hits"}) {
+    std::int64_t number = 0;
+    EXPECT_EQ(rkv_get_counter(client_, name.data(), name.size(), nullptr, &number, &error_),
+              RKV_OK);
+    EXPECT_EQ(number, kThreads * kEach) << name;
+  }
+}
+
+TEST_F(CCluster, AServerThatIsDownFailsItsOwnKeys) {
+  for (int i = 0; i < kKeys; ++i)
+    ASSERT_EQ(put(key(i), "value"), RKV_OK) << error_.text;
+  Client first = server_.client();
+  std::vector<bool> is_on_first;
+  for (int i = 0; i < kKeys; ++i)
+    is_on_first.push_back(first.get(key(i)).has_value());
+  other_.kill();
+  rkv_get_options soon = RKV_GET_OPTIONS_INIT;
+  soon.timeout_ms = 50;
+  for (int i = 0; i < kKeys; ++i) {
+    if (is_on_first[static_cast<std::size_t>(i)]) {
+      EXPECT_EQ(get(key(i)), "value");
+    } else {
+      rkv_value* value = nullptr;
+      const rkv_status status =
+          rkv_get(client_, key(i).data(), key(i).size(), &soon, &value, &error_);
+      EXPECT_TRUE(status == RKV_TIMEOUT || status == RKV_UNREACHABLE || status == RKV_DISCONNECTED)
+          << error_.text;
+    }
+  }
+  EXPECT_NE(rkv_ping(client_, 500, &error_), RKV_OK);
+  EXPECT_NE(std::string(error_.text).find(other_.address()), std::string::npos) << error_.text;
+}
+
+// A call that waits for that of another thread has a deadline.
+TEST_F(CCluster, AThreadThatWaitsForItsTurnReturnsByItsDeadline) {
+  ASSERT_EQ(put("key", "value"), RKV_OK);
+  server_.process().signal(SIGSTOP);
+  other_.process().signal(SIGSTOP);
+  std::atomic<bool> is_over = false;
+  std::thread first([&] {
+    EXPECT_NE(rkv_ping(client_, 3000, nullptr), RKV_OK);
+    is_over = true;
+  });
+  bool has_waited = false;
+  while (!has_waited && !is_over) {
+    rkv_error error{};
+    EXPECT_NE(rkv_ping(client_, 20, &error), RKV_OK);
+    has_waited = error.code == RKV_TIMEOUT &&
+                 std::strcmp(error.text, "other threads' calls took the time") == 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the other one gets its turn
+  }
+  EXPECT_TRUE(has_waited);
+  first.join();
+  server_.process().signal(SIGCONT);
+  other_.process().signal(SIGCONT);
+}
+
+TEST_F(CCluster, WrongListsAreRefused) {
+  rkv_options* const options = options_.get();
+  EXPECT_EQ(rkv_options_set(options, "servers", "", &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(rkv_options_set(options, "servers", "a:1,a:1", &error_), RKV_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(error_.text).find("servers: "), std::string::npos) << error_.text;
+  rkv_async* async = nullptr;
+  EXPECT_EQ(rkv_async_connect(options, &async, &error_), RKV_INVALID_ARGUMENT);
+  rkv_client* client = nullptr;
+  options_.set("connections", "2");
+  EXPECT_EQ(rkv_connect(options, &client, &error_), RKV_INVALID_ARGUMENT);
+  options_.set("connections", "1");
+  options_.set("servers", other_.address());  // a list of one
+  ASSERT_EQ(rkv_connect(options, &client, &error_), RKV_OK) << error_.text;
+  rkv_free(client);
+  EXPECT_EQ(async, nullptr);
 }
 
 // What callbacks have been told.

@@ -15,8 +15,9 @@
  *   rkv_options_free(options);
  *
  * It is the C++ library (rkv/shared_client.h, rkv/async_client.h) with the same promises, costs,
- * errors and deadlines: rkv/operations.h describes each operation. What is not here: one-sided
- * counters, puts from registered memory and several servers as one store.
+ * errors and deadlines: rkv/operations.h describes each operation. What is not here: puts from
+ * registered memory, an asynchronous client of several servers, and another list of servers while a
+ * client is connected.
  *
  * Results: each function that can fail returns RKV_OK, which is 0, or a code, and fills `error`,
  * which may be NULL. What it was to return is then untouched, unless said otherwise.
@@ -52,7 +53,7 @@ extern "C" {
 #endif
 
 /* Of this header. rkv_c_version() is that of the library, which must not be lower. */
-#define RKV_C_VERSION 3
+#define RKV_C_VERSION 4
 RKV_C_EXPORT uint32_t rkv_c_version(void);
 
 /* NOLINTBEGIN(readability-identifier-naming): names as C has them. */
@@ -134,8 +135,12 @@ RKV_C_EXPORT void rkv_options_free(rkv_options* options); /* NULL is allowed */
  * may have ("64MiB"):
  *   server, name, user, secret, timeout, cache, reads-in-flight, requests-in-flight, large,
  *   polling (adaptive, busy, event), transport (auto, verbs, shm, tcp), device, port, gid-index,
- *   first-backoff, longest-backoff, connect-timeout, repeat-connect (true, false), and connections
- *   (1 to 64) of an rkv_client.
+ *   first-backoff, longest-backoff, connect-timeout, repeat-connect (true, false); and of an
+ *   rkv_client connections (1 to 64), and servers instead of server.
+ * servers is a list, "10.0.0.1:7471,10.0.0.2:7471": these servers are one store, and each key is
+ * kept on one of them. All clients of a store need the same list, in any order. An entry may have a
+ * name and a weight, [NAME=]HOST:PORT[*WEIGHT]; rkv/shard_map.h describes them. Since version 4 of
+ * this header.
  * RKV_INVALID_ARGUMENT: no such option, or not a value of it. */
 RKV_C_EXPORT rkv_status rkv_options_set(rkv_options* options, const char* name, const char* value,
                                         rkv_error* error);
@@ -145,7 +150,11 @@ RKV_C_EXPORT rkv_status rkv_options_set(rkv_options* options, const char* name, 
 typedef struct rkv_client rkv_client;
 
 /* Blocks until there is a connection, or the option timeout. `options` may be freed afterwards;
- * NULL: the defaults. */
+ * NULL: the defaults.
+ * With the option servers the client is an rkv::Cluster (rkv/cluster.h has the promises): a server
+ * that is down fails the operations on its own keys, and no others. The calls of threads follow one
+ * another; one that waits for its turn until its deadline returns RKV_TIMEOUT. Threads that are to
+ * work at the same time need a client each. */
 RKV_C_EXPORT rkv_status rkv_connect(const rkv_options* options, rkv_client** client,
                                     rkv_error* error);
 /* Ends the connections, when all threads have left their calls. Calls that begin later return
@@ -211,9 +220,10 @@ RKV_C_EXPORT rkv_status rkv_get_into(rkv_client* client, const void* key, size_t
                                      void* buffer, size_t capacity, const rkv_get_options* options,
                                      size_t* size, uint64_t* version, rkv_error* error);
 /* Registered memory, zeroed and page-aligned: rkv_get_into() of a value longer than 128 KiB READs
- * straight into it, at any place. Such a call may end later than its deadline: when its READs have
- * landed, or nothing has come over the connection for 2 s. After an error the memory's content is
- * undefined. The memory may outlive the client. */
+ * straight into it, at any place. RKV_UNSUPPORTED: the client has the option servers. Such a call
+ * may end later than its deadline: when its READs have landed, or nothing has come over the
+ * connection for 2 s. After an error the memory's content is undefined. The memory may outlive the
+ * client. */
 typedef struct rkv_buffer rkv_buffer;
 RKV_C_EXPORT rkv_status rkv_buffer_new(rkv_client* client, size_t bytes, rkv_buffer** buffer,
                                        rkv_error* error);
@@ -240,6 +250,35 @@ RKV_C_EXPORT rkv_status rkv_counter_cas(rkv_client* client, const void* key, siz
 RKV_C_EXPORT rkv_status rkv_get_counter(rkv_client* client, const void* key, size_t key_size,
                                         const rkv_get_options* options, int64_t* number,
                                         rkv_error* error);
+
+/* A counter that is changed and read by one atomic of the network, which the server's processor has
+ * no part in. It promises less than the counters above (OneSidedCounter in rkv/values.h): a crash
+ * of the server may lose some 100 ms of changes, and a change whose connection is lost is not
+ * repeated. The object belongs to one thread at a time, and may be used with any client of the same
+ * store. The calls of all threads that use such counters follow one another. Since version 4 of
+ * this header.
+ *
+ * Opening costs one request. `create` 1: an absent counter is created with 0; 0: RKV_NOT_FOUND.
+ * RKV_WRONG_TYPE: the key holds a plain value. `timeout_ms` 0: the client's. */
+typedef struct rkv_one_sided rkv_one_sided;
+RKV_C_EXPORT rkv_status rkv_one_sided_open(rkv_client* client, const void* key, size_t key_size,
+                                           int create, uint32_t timeout_ms, rkv_one_sided** counter,
+                                           rkv_error* error);
+RKV_C_EXPORT void rkv_one_sided_free(rkv_one_sided* counter); /* NULL is allowed */
+/* 1: the last operation used an atomic, or the next one will. 0: the server has no cell to give, or
+ * the device has no atomics; operations are requests then. 0 of NULL. */
+RKV_C_EXPORT int rkv_one_sided_has_cell(const rkv_one_sided* counter);
+/* Adds `by`, as rkv_incr(). With a durability above RKV_MEMORY it is a request. */
+RKV_C_EXPORT rkv_status rkv_one_sided_incr(rkv_client* client, rkv_one_sided* counter, int64_t by,
+                                           const rkv_write_options* options, int64_t* number,
+                                           rkv_error* error);
+/* As rkv_counter_cas(). */
+RKV_C_EXPORT rkv_status rkv_one_sided_cas(rkv_client* client, rkv_one_sided* counter,
+                                          int64_t expected, int64_t desired,
+                                          const rkv_write_options* options, int* done,
+                                          int64_t* number, rkv_error* error);
+RKV_C_EXPORT rkv_status rkv_one_sided_get(rkv_client* client, rkv_one_sided* counter,
+                                          uint32_t timeout_ms, int64_t* number, rkv_error* error);
 
 /* Many keys at once, pipelined; the timeout is that of the whole call. The result of each is in
  * statuses[i], and values[i], which is NULL unless that is RKV_OK, or versions[i], which may be
@@ -285,10 +324,11 @@ RKV_C_EXPORT rkv_status rkv_page_entry(const rkv_page* page, size_t index, rkv_e
 RKV_C_EXPORT rkv_slice rkv_page_token(const rkv_page* page);
 RKV_C_EXPORT void rkv_page_free(rkv_page* page); /* NULL is allowed */
 
-/* As those of rkv/shared_client.h. `timeout_ms` 0: the client's. */
+/* As those of rkv/shared_client.h. `timeout_ms` 0: the client's. With the option servers each of
+ * them is asked, and the first error is returned, which names its server. */
 RKV_C_EXPORT rkv_status rkv_ping(rkv_client* client, uint32_t timeout_ms, rkv_error* error);
 RKV_C_EXPORT rkv_status rkv_flush(rkv_client* client, uint32_t timeout_ms, rkv_error* error);
-/* A JSON object. */
+/* A JSON object. With the option servers: an object of such objects, by HOST:PORT. */
 RKV_C_EXPORT rkv_status rkv_server_stats(rkv_client* client, uint32_t timeout_ms, rkv_value** json,
                                          rkv_error* error);
 
@@ -314,7 +354,7 @@ RKV_C_EXPORT rkv_stop* rkv_stop_new(void); /* NULL: no memory */
 RKV_C_EXPORT void rkv_stop_request(rkv_stop* stop);
 RKV_C_EXPORT void rkv_stop_free(rkv_stop* stop); /* at any time; NULL is allowed */
 
-/* As rkv_connect(). */
+/* As rkv_connect(). RKV_INVALID_ARGUMENT: the option servers is set. */
 RKV_C_EXPORT rkv_status rkv_async_connect(const rkv_options* options, rkv_async** client,
                                           rkv_error* error);
 /* Ends all operations (RKV_DISCONNECTED). Calls that begin later return RKV_INVALID_ARGUMENT. */
