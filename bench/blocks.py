@@ -72,7 +72,7 @@ def plot(options, figures):
             data.append(f"\"{kind} {kib} KiB\" " + " ".join(f"{each[len(each) // 2]:.0f}" for each in rates))
     titles = (f"rkv over {options.transport}", "rkv over TCP", "Redis over TCP")
     columns = ", ".join(f"$blocks using {i + 2}:xtic(1) title '{title}'" for i, title in enumerate(titles))
-    script = (f"$blocks << END\n" + "\n".join(data) + f"\nEND\nset terminal svg size 900,420\nset output '{options.plot}'\n"
+    script = (f"$blocks << END\n" + "\n".join(data) + f"\nEND\nset terminal svg size 900,420 background rgb 'white'\nset output '{options.plot}'\n"
               "set style data histogram\nset style fill solid 0.8\nset ylabel 'MiB/s'\nset yrange [0:*]\nset key top right\n"
               f"plot {columns}\n")
     subprocess.run(["gnuplot"], input=script, text=True, check=True)
