@@ -25,14 +25,14 @@ std::string key_of(std::uint64_t i) {
 }
 
 // "<number>:" and a filling that follows from the number.
-std::string value_of(std::uint64_t number) {
+std::string value_of(std::uint64_t number, std::size_t step = 40) {
   std::string value = fmt::format("{}:", number);
-  value.resize(20 + mix64(number) % 5 * 40, static_cast<char>('a' + number % 26));
+  value.resize(20 + mix64(number) % 5 * step, static_cast<char>('a' + number % 26));
   return value;
 }
-std::uint64_t number_in(const std::string& value) {
+std::uint64_t number_in(const std::string& value, std::size_t step) {
   const std::uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
-  EXPECT_EQ(value, value_of(number)) << "not a value that was ever written";
+  EXPECT_TRUE(value == value_of(number, step)) << "not a value that was ever written";
   return number;
 }
 
@@ -44,6 +44,7 @@ struct Shared {
   std::unique_ptr<StoreMemory> memory;
   std::unique_ptr<CommitLog> log = CommitLog::create_volatile();
   Store store{*memory, *log, clock, kTestBoot};
+  std::size_t step = 40;  // of the values' lengths
   std::atomic<bool> stop{false};
   // Per key: the number that the last acknowledged put left.
   std::array<std::atomic<std::uint64_t>, kMaxKeys> acknowledged{};
@@ -68,10 +69,11 @@ void write_storm(Shared& shared, std::uint64_t remainder, std::uint64_t writers)
       continue;
     }
     number += 1;
-    auto put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)));
+    const std::string value = value_of(number, shared.step);
+    auto put = shared.store.put(as_bytes(key_of(key)), as_bytes(value));
     while (!put && put.error().code == Code::kBusy)  // memory is on its way
-      put = shared.store.put(as_bytes(key_of(key)), as_bytes(value_of(number)));
-    ASSERT_TRUE(put);
+      put = shared.store.put(as_bytes(key_of(key)), as_bytes(value));
+    ASSERT_TRUE(put) << to_string(put.error());
     // Release: a reader that sees this number may expect nothing older.
     shared.acknowledged[key].store(number, std::memory_order_release);
     if (present % 2 == 0) presence.store(present + 1, std::memory_order_release);
@@ -116,11 +118,12 @@ ReadCounts read_storm(Shared& shared, std::uint64_t values, std::uint64_t splits
       answer.version = got->version;
     } else if (answer.kind == testing::Answer::Kind::kMiss) {
       counts.misses += 1;
-      EXPECT_FALSE(there_throughout) << key_of(key) << " was there and was missed";
+      EXPECT_FALSE(there_throughout && !shared.store.evictor().drops())
+          << key_of(key) << " was there and was missed";
       continue;
     }
     counts.values += 1;
-    const std::uint64_t number = number_in(answer.value);
+    const std::uint64_t number = number_in(answer.value, shared.step);
     EXPECT_GE(number, least) << "older than what had been acknowledged";
     EXPECT_GE(number, newest[key]) << "older than what had been read";
     EXPECT_GE(answer.version, newest_version[key]);
@@ -143,7 +146,7 @@ ReadCounts storm(Shared& shared, std::uint64_t writers, std::uint64_t values = k
   fmt::print("log at {}; {} values read, {} misses, {} questions\n", shared.log->last_begun(),
              counts.values, counts.misses, counts.asked);
   EXPECT_LE(shared.store.stats().records, shared.keys);
-  if (splits == 0) {  // else it still grows
+  if (splits == 0 && !shared.store.evictor().drops()) {  // else it still grows, or drops
     EXPECT_EQ(shared.store.check_at_rest(), "");
   }
   return counts;
@@ -183,6 +186,41 @@ TEST(Race, TwoWritersOneReaderAndGrowth) {
     sum.hits_foreseen += counts.hits_foreseen;
   }
   expect_both_answers(sum);
+}
+
+// A cache whose index is full: writers of two pairs take places from each other's chains.
+TEST(Race, TwoWritersOneReaderOfAFullIndex) {
+  MemoryOptions options = one_pair();
+  options.groups_per_segment = 4;
+  Shared shared(options, kMaxKeys);
+  shared.store.evictor().drop_when_full();
+  const ReadCounts counts = storm(shared, 2);
+  EXPECT_GT(counts.asked, 0U) << "no key was stashed";
+  EXPECT_GT(shared.store.stats().evicted, 1000U);
+  EXPECT_EQ(shared.store.check_at_rest(), "");
+}
+
+// A cache whose memory is full: records are dropped under the readers' eyes, one by one and by
+// stretches, and blocks are given to others.
+TEST(Race, TwoWritersOneReaderAndDrops) {
+  MemoryOptions options = growing_pairs();
+  options.initial_segments = options.max_segments;
+  Shared shared(options, kMaxKeys);
+  shared.store.evictor().drop_when_full();
+  shared.step = 15'000;  // 0 to 60 KB
+  std::thread background([&] {
+    while (!shared.stop.load(std::memory_order_relaxed)) {
+      EXPECT_TRUE(shared.store.growth().grow());
+      shared.store.evictor().evict_for_space();
+      std::this_thread::yield();
+    }
+    shared.store.evictor().give_up_runs();
+  });
+  const ReadCounts counts = storm(shared, 2, kValuesRead / 10, 0);
+  background.join();
+  EXPECT_GT(counts.values, 0U);
+  EXPECT_GT(shared.store.stats().evicted, kSanitized ? 20U : 1000U);
+  EXPECT_EQ(shared.store.check_at_rest(), "");
 }
 
 TEST(Race, WritersOfTheSameKeysAgreeWithTheLog) {
