@@ -43,15 +43,17 @@ int main(int argc, char** argv) {
     return 1;
   }
   rkv_one_sided* counter = NULL;
+  int64_t before = 0;
   int64_t number = 0;
   if (rkv_one_sided_open(client, "counter", 7, 1, 0, &counter, &error) != RKV_OK ||
+      rkv_one_sided_get(client, counter, 0, &before, &error) != RKV_OK ||
       rkv_one_sided_incr(client, counter, 3, NULL, &number, &error) != RKV_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
   rkv_one_sided_free(counter);
   const int is_same =
-      rkv_value_size(value) == 1 && strcmp(rkv_value_data(value), "C") == 0 && number == 3;
+      rkv_value_size(value) == 1 && strcmp(rkv_value_data(value), "C") == 0 && number == before + 3;
   rkv_value_free(value);
   rkv_free(client);
   puts(is_same ? "got what was put" : "got something else");
