@@ -53,8 +53,8 @@ class ReadReports {
 
  private:
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-  // More than a report: READs go on while a GET waits for its turn to be sent.
-  static constexpr std::uint64_t kRoom = 4 * kMaxUsedHashes;
+  // More than a report: READs go on while a GET waits for its turn to be sent, thousands at a time.
+  static constexpr std::uint64_t kRoom = 16 * kMaxUsedHashes;
 
   std::uint64_t next_due() const { return wanted_ ? sent_ + kMaxUsedHashes : kNever; }
 

@@ -300,6 +300,12 @@ void Index::touch(GroupPlace home, KeyHash hash) const {
   }
 }
 
+void Index::take_use(GroupPlace home, const Position& position) const {
+  if (position.where == Where::kStash) return static_cast<void>(stash_.take_use(position.number));
+  std::uint64_t& uses = this->uses(position.where == Where::kHome ? home : home.neighbour());
+  if ((uses >> (2 * position.number) & 3U) != 0) uses -= std::uint64_t{1} << (2 * position.number);
+}
+
 void Index::touch(GroupPlace home, const Position& position) const {
   if (position.where == Where::kStash) return stash_.add_use(position.number);
   add_use(uses(position.where == Where::kHome ? home : home.neighbour()), position.number);

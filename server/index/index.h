@@ -120,6 +120,8 @@ class Index {
   // Counts a use of the slot, or of every slot that may be this key's.
   void touch(GroupPlace home, const Position& position) const;
   void touch(GroupPlace home, KeyHash hash) const;
+  // Takes a use of the slot, if it has any.
+  void take_use(GroupPlace home, const Position& position) const;
   KeyHash hash_of(Slot slot) const;  // REQUIRES: not on disk
 
   // ---- growth (index_split.cc)

@@ -135,10 +135,21 @@ std::size_t Evictor::wanted_bytes(bool called) const {
   return std::max(wanted, low);  // free memory exists, but in pieces that are too small
 }
 
+// Whether an operation asked for a block that is much longer than those of most records. However
+// many of these go, they leave no hole for it.
+bool Evictor::needs_a_run() const {
+  if (!drops() || runs_->asked() == 0) return false;
+  const std::uint64_t records = std::max<std::uint64_t>(1, table_.locks().total().records);
+  return runs_->asked() * kUnitBytes > 4 * (table_.blocks().usage().used_bytes / records);
+}
+
 bool Evictor::evict_for_space() {
   const bool called = called_.exchange(false, std::memory_order_relaxed);
-  if (!is_needed()) return true;
-  const std::size_t wanted = wanted_bytes(called);
+  if (!is_needed()) {
+    give_up_runs();
+    return true;
+  }
+  const std::size_t wanted = wanted_bytes(called && !needs_a_run());
   some_wait_ = some_unsynced_ = false;
   bool freed = wanted != 0 && evict(wanted) != 0;
   if (drops()) freed = runs_->make() || freed;

@@ -68,6 +68,8 @@ class Evictor {
   std::optional<Location> take_run(std::uint64_t units) {
     return drops() ? runs_->take(units) : std::nullopt;
   }
+  // Whether no call() will get a block of so many units.
+  bool is_hopeless(std::uint64_t units) const { return drops() && runs_->is_hopeless(units); }
   // Frees what is kept for operations that have not come back.
   void give_up_runs() {
     if (drops()) runs_->give_up();
@@ -84,6 +86,7 @@ class Evictor {
  private:
   static constexpr std::size_t kMostAtOnce = std::size_t{4} * kSlotsPerGroup;
   std::size_t wanted_bytes(bool called) const;
+  bool needs_a_run() const;
   std::size_t evict(std::size_t bytes);
   // Takes at most so many records out of memory. Returns their bytes.
   std::size_t evict_from(GroupPlace even, StripeCounters& counters, std::size_t most = kMostAtOnce);

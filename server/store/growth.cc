@@ -77,7 +77,8 @@ std::unexpected<Error> Growth::no_room(ExtentEntry::Kind kind, std::uint64_t uni
   // If nothing is evictable, the evictor retries on its timer, not per refused write. In a cache
   // that passes: what takes the memory are values on their way in.
   const bool idle = evictor_.has_nothing_to_evict();
-  if (!index && evictor_.is_needed() && (!idle || evictor_.drops())) {
+  const bool hopeless = evictor_.is_hopeless(units);
+  if (!index && evictor_.is_needed() && !hopeless && (!idle || evictor_.drops())) {
     if (!idle) evictor_.call(units);
     return fail(Code::kBusy, kMakingRoom);
   }
@@ -87,6 +88,10 @@ std::unexpected<Error> Growth::no_room(ExtentEntry::Kind kind, std::uint64_t uni
   }
   if (need.may_grow.load(std::memory_order_relaxed)) {
     return fail(Code::kBusy, kMakingRoom);
+  }
+  if (hopeless) {
+    return fail(Code::kOutOfMemory,
+                "one-sided counters lie too close for a value of this length: delete some of them");
   }
   return fail(Code::kOutOfMemory, index ? "the index is full: delete some keys"
                                         : "no memory for the record: delete some keys");

@@ -243,23 +243,28 @@ TEST(Evicting, MoreWritersThanTheirValuesFit) {
   server.stop_and_check();
 }
 
+// Puts so many short values that the cache is full of them. Returns how many there are.
+std::uint64_t fill(Client& client, std::size_t value_bytes, std::uint64_t records) {
+  const std::string value(value_bytes, 'f');
+  std::vector<std::string> keys(1'000);
+  std::vector<KeyValue> items(1'000);
+  for (std::uint64_t i = 0; i < records; i += keys.size()) {
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      keys[k] = fmt::format("short {}", i + k);
+      items[k] = {.key = keys[k], .value = value};
+    }
+    for (const auto& put : client.multi_put(items))
+      EXPECT_TRUE(put) << to_string(put.error());
+  }
+  return server_stat(client, "records");
+}
+
 // The holes that short records leave do not fit. What lies in one stretch goes, not the whole
 // cache.
 TEST(Evicting, ALongValueTakesThePlaceOfItsLengthOfShortOnes) {
   Server server({"--memory", "64MiB", "--evict"});
   Client client = server.client();
-  const std::string filler(900, 'f');
-  std::vector<std::string> keys(1'000);
-  std::vector<KeyValue> items(1'000);
-  for (std::uint64_t i = 0; i < 80'000; i += keys.size()) {
-    for (std::size_t k = 0; k < keys.size(); ++k) {
-      keys[k] = fmt::format("short {}", i + k);
-      items[k] = {.key = keys[k], .value = filler};
-    }
-    for (const auto& put : client.multi_put(items))
-      ASSERT_TRUE(put) << to_string(put.error());
-  }
-  const std::uint64_t before = server_stat(client, "records");
+  const std::uint64_t before = fill(client, 900, 80'000);
   EXPECT_GT(before, 50'000U);
   for (const std::uint64_t mib : {1U, 2U, 4U}) {
     const std::uint64_t dropped = server_stat(client, "evicted_records");
@@ -269,6 +274,41 @@ TEST(Evicting, ALongValueTakesThePlaceOfItsLengthOfShortOnes) {
     EXPECT_EQ(client.get(fmt::format("long {}", mib))->value, value);
     EXPECT_LT(server_stat(client, "evicted_records") - dropped, before / 4) << mib << " MiB";
   }
+  server.stop_and_check();
+}
+
+// Many values that are somewhat longer than the others cost what they take, and not 1/64 each.
+TEST(Evicting, LongerValuesTakeThePlaceOfTheirLength) {
+  Server server({"--memory", "64MiB", "--evict"});
+  Client client = server.client();
+  const std::uint64_t before = fill(client, 60, 700'000);
+  EXPECT_GT(server_stat(client, "evicted_records"), 10'000U) << "the cache was not full";
+  const std::uint64_t dropped = server_stat(client, "evicted_records");
+  for (int i = 0; i < 100; ++i)  // 3 % of the memory
+    ASSERT_TRUE(
+        client.put(fmt::format("long {}", i), std::string(i % 2 == 0 ? 1'500 : 32'000, 'l')));
+  EXPECT_LT(server_stat(client, "evicted_records") - dropped, before / 8);
+  server.stop_and_check();
+}
+
+// One-sided counters stay. A value for which they leave no stretch is refused, and costs nothing.
+TEST(Evicting, AValueThatOneSidedCountersLeaveNoPlaceForIsRefused) {
+  Server server({"--memory", "64MiB", "--evict"});
+  Client client = server.client();
+  fill(client, 60, 20'000);
+  if (!client.open_counter("first")->is_one_sided()) return server.stop_and_check();  // TCP, iWARP
+  const std::string value(60, 'f');
+  for (int i = 0; i < 700; ++i) {
+    for (int k = 0; k < 1'000; ++k)
+      ASSERT_TRUE(client.put(fmt::format("between {}/{}", i, k), value));
+    ASSERT_TRUE(client.open_counter(fmt::format("counter {}", i)));
+  }
+  const std::uint64_t before = fill(client, 60, 700'000);
+  const std::uint64_t dropped = server_stat(client, "evicted_records");
+  const auto put = client.put("long", std::string(31U << 18, 'l'));
+  EXPECT_EQ(put ? Code::kInternal : put.error().code, Code::kOutOfMemory);
+  EXPECT_LT(server_stat(client, "evicted_records") - dropped, before / 8);
+  EXPECT_TRUE(client.put("short", "value"));
   server.stop_and_check();
 }
 

