@@ -17,18 +17,16 @@ namespace rkv::client {
 class ReadReports {
  public:
   // The server that this client is connected to wants reports, or takes them if they come.
-  void set_wanted(bool wanted) {
-    wanted_ = wanted;
-    due_at_ = next_due();
-  }
+  void set_wanted(bool wanted) { due_at_ = wanted ? noted_ + kMaxUsedHashes : kNever; }
   // Whether the next GET should go by request for the sake of its reports.
   bool is_due() const { return noted_ >= due_at_; }
-  // Returns is_due(). True means that the caller's GET will carry the reports, so that no other GET
-  // needs to; it is due again if that GET has not been sent after kRoom further READs.
+  // Returns is_due(). True means that the caller's GET will carry a report, so that no other GET
+  // needs to before kMaxUsedHashes further READs. If that GET is never sent, others carry what it
+  // had.
   bool claim() {
     if (!is_due()) [[likely]]
       return false;
-    due_at_ = noted_ + kRoom;
+    due_at_ = std::max(due_at_, noted_ - std::min(noted_, kRoom)) + kMaxUsedHashes;
     return true;
   }
 
@@ -48,15 +46,13 @@ class ReadReports {
   // What next() returned is on its way.
   void sent() {
     sent_ = end_;
-    due_at_ = next_due();
+    if (due_at_ != kNever) due_at_ = std::max(due_at_, sent_ + kMaxUsedHashes);
   }
 
  private:
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   // More than a report: READs go on while a GET waits for its turn to be sent, thousands at a time.
   static constexpr std::uint64_t kRoom = 16 * kMaxUsedHashes;
-
-  std::uint64_t next_due() const { return wanted_ ? sent_ + kMaxUsedHashes : kNever; }
 
   std::array<std::uint64_t, kRoom> recent_{};
   std::array<std::byte, kMaxUsedHashes * sizeof(std::uint64_t)> encoded_{};
@@ -66,7 +62,6 @@ class ReadReports {
   std::uint64_t sent_ = 0;
   std::uint64_t end_ = 0;
   std::uint64_t due_at_ = kNever;
-  bool wanted_ = false;
 };
 
 }  // namespace rkv::client
