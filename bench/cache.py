@@ -80,7 +80,7 @@ def plot(options, figures):
             data.append(f"\"{kib} KiB, {share} %\" " + " ".join(f"{rate:.4f}" for rate in rates))
     titles = ("an exact LRU", "rkv --evict", "Redis allkeys-lru")
     columns = ", ".join(f"$rates using {i + 2}:xtic(1) title '{title}'" for i, title in enumerate(titles))
-    script = ("$rates << END\n" + "\n".join(data) + f"\nEND\nset terminal svg size 900,420\nset output '{options.plot}'\n"
+    script = ("$rates << END\n" + "\n".join(data) + f"\nEND\nset terminal svg size 900,420 background rgb 'white'\nset output '{options.plot}'\n"
               "set style data histogram\nset style fill solid 0.8\nset ylabel 'hit rate'\nset yrange [0:1]\nset key top left\n"
               f"set xtics rotate by -20\nplot {columns}\n")
     subprocess.run(["gnuplot"], input=script, text=True, check=True)
