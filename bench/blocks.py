@@ -10,7 +10,7 @@ import subprocess
 import sys
 import types
 
-from common import Failed, kvserver, run_benchmark, progress
+from common import Failed, draw_bars, kvserver, run_benchmark, progress
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "compare"))
@@ -65,17 +65,12 @@ def measure(options, figures):
 def plot(options, figures):
     """Medians of all repetitions, as bars."""
     stores = (options.transport, "tcp", "redis")
-    data = []
+    groups = {}
     for kind in ("get", "put"):
         for kib in SIZES:
             rates = [sorted(run[store][kind] for run in figures.runs if run["kib"] == kib) for store in stores]
-            data.append(f"\"{kind} {kib} KiB\" " + " ".join(f"{each[len(each) // 2]:.0f}" for each in rates))
-    titles = (f"rkv over {options.transport}", "rkv over TCP", "Redis over TCP")
-    columns = ", ".join(f"$blocks using {i + 2}:xtic(1) title '{title}'" for i, title in enumerate(titles))
-    script = (f"$blocks << END\n" + "\n".join(data) + f"\nEND\nset terminal svg size 900,420 background rgb 'white'\nset output '{options.plot}'\n"
-              "set style data histogram\nset style fill solid 0.8\nset ylabel 'MiB/s'\nset yrange [0:*]\nset key top right\n"
-              f"plot {columns}\n")
-    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+            groups[f"{kind} {kib} KiB"] = [each[len(each) // 2] for each in rates]
+    draw_bars(options.plot, (f"rkv over {options.transport}", "rkv over TCP", "Redis over TCP"), groups, "MiB/s")
 
 
 def describe(options):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import types
 
-from common import Failed, kvserver, run_benchmark, progress
+from common import Failed, draw_bars, kvserver, run_benchmark, progress
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "compare"))
@@ -48,7 +48,8 @@ def measure(options, figures):
         for kib in SIZES:
             for share in SHARES:
                 prompts = prompts_for(options, kib, share)
-                found = {"exact LRU": client(options, "lru", str(options.mib * 1024 // kib), "", kib, prompts, repetition)}
+                room = str(options.mib * 1024 // kib)
+                found = {"exact LRU": client(options, "lru", room, "", kib, prompts, repetition)}
                 for transport in (options.transport, "tcp"):
                     own = types.SimpleNamespace(**{**vars(options), "transport": transport})
                     with kvserver(own, f"{options.mib}MiB", ("--evict",)):
@@ -72,18 +73,13 @@ def measure(options, figures):
 def plot(options, figures):
     """Medians of the hit rates of all repetitions, as bars."""
     stores = ("exact LRU", options.transport, "redis")
-    data = []
+    groups = {}
     for kib in SIZES:
         for share in SHARES:
             runs = [run for run in figures.runs if (run["kib"], run["share"]) == (kib, share)]
-            rates = [sorted(run[store]["hit rate"] for run in runs)[len(runs) // 2] for store in stores]
-            data.append(f"\"{kib} KiB, {share} %\" " + " ".join(f"{rate:.4f}" for rate in rates))
-    titles = ("an exact LRU", "rkv --evict", "Redis allkeys-lru")
-    columns = ", ".join(f"$rates using {i + 2}:xtic(1) title '{title}'" for i, title in enumerate(titles))
-    script = ("$rates << END\n" + "\n".join(data) + f"\nEND\nset terminal svg size 900,420 background rgb 'white'\nset output '{options.plot}'\n"
-              "set style data histogram\nset style fill solid 0.8\nset ylabel 'hit rate'\nset yrange [0:1]\nset key top left\n"
-              f"set xtics rotate by -20\nplot {columns}\n")
-    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+            groups[f"{kib} KiB, {share} %"] = [sorted(run[store]["hit rate"] for run in runs)[len(runs) // 2]
+                                               for store in stores]
+    draw_bars(options.plot, ("an exact LRU", "rkv --evict", "Redis allkeys-lru"), groups, "hit rate", highest="1")
 
 
 def describe(options):

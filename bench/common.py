@@ -45,6 +45,16 @@ def new_file(path):
     return path
 
 
+def draw_bars(path, titles, groups, unit, highest="*"):
+    """An SVG file, by gnuplot: for each group a bar of each title. groups: {"name": [heights]}."""
+    data = "\n".join(f'"{name}" ' + " ".join(f"{height:.4f}" for height in bars) for name, bars in groups.items())
+    columns = ", ".join(f"$bars using {i + 2}:xtic(1) title '{title}'" for i, title in enumerate(titles))
+    script = (f"$bars << END\n{data}\nEND\nset terminal svg size 900,420 background rgb 'white'\nset output '{path}'\n"
+              f"set style data histogram\nset style fill solid 0.8\nset ylabel '{unit}'\nset yrange [0:{highest}]\n"
+              f"set key outside top center horizontal\nplot {columns}\n")
+    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+
+
 def run_benchmark(name, measure, describe, flags, **defaults):
     """The whole of `./run bench NAME`: parses the command line, calls measure(options, figures),
     prints the table under the line that describe(options) gives, and writes --json.
