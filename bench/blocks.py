@@ -4,16 +4,13 @@ the same by redis-py with hiredis. Batches of blocks of one size are put from a 
 into another one, and by rkv also into registered memory; MiB/s, one thread, all in memory. Both read by
 one process on this host: rkv over --transport and over TCP, Redis over loopback TCP."""
 
-import json
 import os
-import subprocess
 import sys
 import types
 
-from common import Failed, draw_bars, kvserver, run_benchmark, progress
+from common import draw_bars, kvserver, progress, python_client, run_benchmark
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "compare"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "compare"))
 import rivals  # noqa: E402
 
 SIZES = (64, 256, 1024, 4096)  # KiB
@@ -25,13 +22,7 @@ FLAGS = {"--mib": (128, "of blocks of each size"), "--batch-mib": (8, "of blocks
 def client(options, store, address, transport, kib):
     count = max(1, options.mib * 1024 // kib)
     batch = max(1, options.batch_mib * 1024 // kib)
-    environment = dict(os.environ, PYTHONPATH=os.path.join(os.path.dirname(os.path.abspath(options.bin)), "python"))
-    done = subprocess.run(
-        [options.python, os.path.join(HERE, "blocks_client.py"), store, address, transport, str(kib * 1024),
-         str(count), str(batch), "3"], check=False, capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        raise Failed(f"the client of {store} failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    return json.loads(done.stdout)
+    return python_client(options, "blocks_client.py", store, address, transport, kib * 1024, count, batch, 3)
 
 
 def measure(options, figures):

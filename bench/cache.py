@@ -4,16 +4,13 @@ Redis with allkeys-lru, with the same memory and the same prompts. Prompts come 
 that are found are read into an array, the others are put. Hit rates, beside that of an exact LRU of as many
 bytes, and prompts per second."""
 
-import json
 import os
-import subprocess
 import sys
 import types
 
-from common import Failed, draw_bars, kvserver, run_benchmark, progress
+from common import draw_bars, kvserver, progress, python_client, run_benchmark
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "compare"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "compare"))
 import rivals  # noqa: E402
 
 BLOCKS = 8  # of a prompt
@@ -33,14 +30,8 @@ def requests_for(prompts):
 
 
 def client(options, store, address, transport, kib, prompts, seed):
-    environment = dict(os.environ, PYTHONPATH=os.path.join(os.path.dirname(os.path.abspath(options.bin)), "python"))
-    done = subprocess.run(
-        [options.python, os.path.join(HERE, "cache_client.py"), store, address, transport, str(kib * 1024), str(BLOCKS),
-         str(prompts), str(requests_for(prompts)), str(seed)], check=False, capture_output=True, text=True,
-        env=environment)
-    if done.returncode != 0:
-        raise Failed(f"the client of {store} failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    return json.loads(done.stdout)
+    return python_client(options, "cache_client.py", store, address, transport, kib * 1024, BLOCKS, prompts,
+                         requests_for(prompts), seed)
 
 
 def measure(options, figures):

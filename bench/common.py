@@ -45,6 +45,17 @@ def new_file(path):
     return path
 
 
+def python_client(options, script, store, *arguments):
+    """Runs bench/SCRIPT STORE ARGUMENTS... with the Python package; the JSON object that it prints."""
+    package = os.path.join(os.path.dirname(os.path.abspath(options.bin)), "python")
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), script)
+    done = subprocess.run([options.python, script, store, *map(str, arguments)], check=False, capture_output=True,
+                          text=True, env=dict(os.environ, PYTHONPATH=package))
+    if done.returncode != 0:
+        raise Failed(f"the client of {store} failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    return json.loads(done.stdout)
+
+
 def draw_bars(path, titles, groups, unit, highest="*"):
     """An SVG file, by gnuplot: for each group a bar of each title. groups: {"name": [heights]}."""
     data = "\n".join(f'"{name}" ' + " ".join(f"{height:.4f}" for height in bars) for name, bars in groups.items())

@@ -195,9 +195,10 @@ class Index {
   void settle(GroupPlace even);
 
   bool key_at(Slot slot, Bytes key) const;
-  // `matches(slot)` is called for slots with the fingerprint.
+  // pass() or each_resident().
   template <class Visit>
   void walk(GroupPlace even, Visit& visit, bool takes_uses);
+  // `matches(slot)` is called for slots with the fingerprint.
   template <class Matches>
   std::optional<std::uint32_t> find_in(GroupPlace place, KeyHash hash, Matches matches) const;
   template <class Matches>

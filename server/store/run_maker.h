@@ -41,7 +41,7 @@ class RunMaker {
   // go lie in each stretch.
   bool is_hopeless(std::uint64_t units) const;
 
-  // Keeps blocks of what was asked for, and drops all records of a stretch if there is no hole.
+  // Keeps blocks of what was asked for. If no hole is long enough, drops all records of a stretch.
   // Tries a few stretches, since values on their way in may lie there; the next call tries others.
   // Returns whether anything was dropped or is kept.
   bool make();

@@ -158,7 +158,9 @@ TEST(Evicting, KeysThatExpireGoAndOneSidedCountersStay) {
     ASSERT_TRUE(client.incr(*opened, i));
     if (opened->is_one_sided()) counters.push_back(opened->key());
   }
-  EXPECT_EQ(counters.size(), test_transport() == Transport::kShm ? kCounters : counters.size());
+  if (test_transport() == Transport::kShm) {
+    EXPECT_EQ(counters.size(), std::size_t{kCounters});
+  }
   constexpr std::uint64_t kRecords = 4'000;
   for (std::uint64_t i = 0; i < kRecords; ++i) {
     const PutOptions options{.ttl = std::chrono::hours(1 + i % 2)};

@@ -9,9 +9,9 @@ A block is addressed by a hash of all tokens up to its end, so that two prompts 
 their common prefix and no others. Blocks are arrays of one size, which are sent from the pages of the
 caller without a copy in Python, and READ straight into them: the pages lie in registered memory.
 
-`kvserver --evict` drops the blocks used least recently when it is full. Any other store that is full
-refuses new blocks, until old ones have lived for --ttl seconds. The cache then drops them, and they are
-computed again.
+`kvserver --evict` drops the blocks used least recently when it is full. A full store without --evict
+refuses new blocks until old ones have lived for --ttl seconds. The cache then leaves the new ones out, and
+they are computed again.
 """
 
 import argparse
