@@ -25,8 +25,8 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/process_time.h"
+#include "server/log/commit_log.h"
 #include "server/persistence/applier.h"
-#include "server/persistence/commit_log.h"
 #include "server/persistence/database.h"
 #include "server/persistence/storage_engine.h"
 

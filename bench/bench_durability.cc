@@ -118,7 +118,7 @@ class RawFile {
  public:
   explicit RawFile(const std::string& directory) : path_(directory + "/fdatasync") {
     descriptor_ = open(path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
-    // As RocksDB does with a log: reserves blocks without changing the length.
+    // Reserves blocks without changing the length, as RocksDB does for a log.
     const bool made =
         descriptor_ >= 0 && fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, 36 << 20) == 0;
     if (!made) throw std::system_error(errno, std::generic_category(), path_);

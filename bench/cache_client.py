@@ -15,9 +15,15 @@ import blocks_client
 import numpy
 
 
+SAMPLED = 16  # requests between two looks at how many blocks are there
+
+
 class Rkv(blocks_client.Rkv):
     def found(self, keys, blocks):
         return [size is not None for size in self.client.multi_get_into(keys, blocks)]
+
+    def live(self):
+        return json.loads(self.client.server_stats())["records"]
 
 
 class Redis(blocks_client.Redis):
@@ -27,6 +33,9 @@ class Redis(blocks_client.Redis):
             if value is not None:
                 block[:] = numpy.frombuffer(value, dtype=numpy.uint8)
         return [value is not None for value in values]
+
+    def live(self):
+        return self.client.dbsize()
 
 
 class ExactLru:
@@ -48,6 +57,9 @@ class ExactLru:
             self.cached.move_to_end(key)
             if len(self.cached) > self.room:
                 self.cached.popitem(last=False)
+
+    def live(self):
+        return len(self.cached)
 
 
 def prompts_of(prompts, requests, seed):
@@ -84,10 +96,14 @@ def main():
     order = prompts_of(prompts, 2 * requests, seed)
     for prompt in order[:requests]:  # until the store is full, and has seen what is asked for often
         request(store, prompt, there, computed)
-    begin = time.perf_counter()
-    hits = sum(request(store, prompt, there, computed) for prompt in order[requests:])
-    print(json.dumps({"hit rate": hits / (requests * blocks),
-                      "requests/s": requests / (time.perf_counter() - begin)}))
+    hits, live, took = 0, [], 0.0
+    for first in range(requests, 2 * requests, SAMPLED):
+        begin = time.perf_counter()
+        hits += sum(request(store, prompt, there, computed) for prompt in order[first:first + SAMPLED])
+        took += time.perf_counter() - begin
+        live.append(store.live() * size)
+    print(json.dumps({"hit rate": hits / (requests * blocks), "requests/s": requests / took,
+                      "live bytes": sum(live) / len(live)}))
 
 
 if __name__ == "__main__":

@@ -125,6 +125,8 @@ class Group:
         extra = ["--etcd", self.endpoint, "--group", self.name, "--name", f"n{number}",
                  "--data-dir", self.data[number],
                  "--replicate-over", self.options.replicate_over]
+        if number == 0:
+            extra.append("--found-group")
         self.servers[number] = self.stack.enter_context(kvserver(
             self.options, self.memory, extra, self.addresses[number], wait))
 

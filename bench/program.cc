@@ -6,13 +6,18 @@
 #include <cstdio>
 #include <cxxopts.hpp>
 #include <exception>
-#include <initializer_list>
 #include <stdexcept>
 #include <string_view>
 
+#include "client/engine/option_table.h"
 #include "common/random.h"
 
 namespace rkv::bench {
+
+namespace {
+constexpr const client::ClientOption* kPolling = client::find_option("polling");
+constexpr const client::ClientOption* kTransport = client::find_option("transport");
+}  // namespace
 
 void give_up(const char* what, const Error& error) {
   throw std::runtime_error(fmt::format("{}: {}", what, to_string(error)));
@@ -26,13 +31,8 @@ ClientOptions Arguments::client_options() const {
   ClientOptions options{.server = text("server"), .name = "bench"};
   options.timeout = std::chrono::minutes(5);
   options.repeat_connect = false;
-  options.polling = text("poll") == "busy"    ? Polling::kBusy
-                    : text("poll") == "event" ? Polling::kEvent
-                                              : Polling::kAdaptive;
-  options.transport = text("transport") == "verbs" ? Transport::kVerbs
-                      : text("transport") == "shm" ? Transport::kShm
-                      : text("transport") == "tcp" ? Transport::kTcp
-                                                   : Transport::kAuto;
+  for (const client::ClientOption* option : {kPolling, kTransport})
+    client::set_option(options, *option, text(std::string(option->flag)));
   return options;
 }
 
@@ -51,13 +51,13 @@ const Program::Phase* phase_of(const Program& program, std::string_view name) {
 
 // Checks --phase, --transport and --poll.
 const Program::Phase& check_choices(const Program& program, const Arguments& given) {
-  const auto check = [&](const char* flag, std::initializer_list<std::string_view> choices) {
-    if (std::ranges::find(choices, given.text(flag)) != choices.end()) return;
+  for (const client::ClientOption* option : {kTransport, kPolling}) {
+    const std::string flag(option->flag);
+    const auto choices = client::words_of(*option);
+    if (std::ranges::find(choices, given.text(flag)) != choices.end()) continue;
     throw std::invalid_argument(
         fmt::format("--{} must be one of {}", flag, fmt::join(choices, ", ")));
-  };
-  check("transport", {"auto", "verbs", "shm", "tcp"});
-  check("poll", {"adaptive", "busy", "event"});
+  }
   if (const Program::Phase* phase = phase_of(program, given.text("phase"))) return *phase;
   std::vector<std::string_view> names;
   for (const Program::Phase& phase : program.phases)

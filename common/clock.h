@@ -1,5 +1,4 @@
-// Includes rkv/clock.h and adds the clock of a replicated group, the wall clock and a clock for
-// tests.
+// Includes rkv/clock.h and adds the clock of a replicated group and the wall clock.
 #pragma once
 
 #include <chrono>
@@ -27,14 +26,5 @@ inline std::uint64_t wall_clock_ms() {
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count());
 }
-
-class ManualClock final : public Clock {
- public:
-  Nanos now() const override { return now_; }
-  void advance(Nanos by) { now_ += by; }
-
- private:
-  Nanos now_ = 1;
-};
 
 }  // namespace rkv

@@ -163,7 +163,7 @@ constexpr std::uint64_t state_mask(RecordState state) {
 
 // boot number 32 | commit sequence 32. A sequence that exceeds 32 bits carries into the boot
 // number; the server owns every boot number that it carries into (DISK-2 of
-// server/persistence/engine.h). A greater version is later, across restarts too.
+// server/persistence/storage_engine.h). A greater version is later, across restarts too.
 struct Version {
   std::uint64_t bits = 0;
   static constexpr Version of(std::uint32_t boot, std::uint64_t sequence) {

@@ -1,9 +1,13 @@
 #include "common/log.h"
 
 #include <atomic>
-#include <cstdio>
+#include <cstdint>
+#include <memory>
+#include <utility>
 
+#include "common/at_fork.h"
 #include "common/mutex.h"
+#include "common/standard_streams.h"
 
 namespace rkv {
 
@@ -22,15 +26,21 @@ const char* name_of(LogLevel level) {
 
 namespace {
 
-void write_to_stderr(const LogEvent& event) {
-  const std::string line = fmt::format("{}: {}\n", name_of(event.level), event.text);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
-
 struct State {
   std::atomic<LogLevel> least{LogLevel::kInfo};
   Mutex mutex;
-  EventSink sink RKV_GUARDED_BY(mutex) = write_to_stderr;
+  EventSink sink RKV_GUARDED_BY(mutex);  // empty: the default
+  std::uint64_t lost RKV_GUARDED_BY(mutex) = 0;
+
+  // The default sink. It never waits for a reader of stderr: lines that find no room are
+  // counted, and their number comes before the next line that is written.
+  void write_by_default(const LogEvent& event) RKV_REQUIRES(mutex) {
+    std::string text = fmt::format("{}: {}\n", name_of(event.level), event.text);
+    if (lost != 0) text = fmt::format("warning: {} log lines are lost\n{}", lost, text);
+    lost = write_to_stderr(text, 0) ? 0 : lost + 1;
+  }
+  // A thread that logs at the fork holds the mutex, and is not in the child.
+  const AtFork unlocked{[this] { std::construct_at(&mutex); }};
 };
 
 State& state() {
@@ -45,7 +55,6 @@ void set_log_level(LogLevel least) {
 }
 
 void set_event_sink(EventSink sink) {
-  if (!sink) sink = write_to_stderr;
   const MutexLock lock(state().mutex);
   state().sink = std::move(sink);
 }
@@ -62,7 +71,8 @@ bool log_enabled(LogLevel level) {
 
 void log_event(const LogEvent& event) {
   const MutexLock lock(state().mutex);
-  state().sink(event);
+  if (state().sink) return state().sink(event);
+  state().write_by_default(event);
 }
 
 void log_line(LogLevel level, std::string_view text) {

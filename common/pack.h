@@ -19,9 +19,10 @@
 namespace rkv {
 
 inline constexpr std::size_t kMaxPacked = 32;
-// Of a get. A longer value is for a request of its own.
+// The longest value of a get in a pack. A longer value needs a request of its own.
 inline constexpr std::size_t kLongestPackedValue = 4096;
-// Of the pack, and of each operation and each result in it, without their optional fields.
+// Header lengths of the pack, of each operation, and of each result in it, without their optional
+// fields.
 inline constexpr std::size_t kPackHeaderBytes = 4;
 inline constexpr std::size_t kPackedHeaderBytes = 8;
 inline constexpr std::size_t kPackedResultBytes = 24;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 
@@ -68,7 +69,11 @@ std::string to_string(const Error& error) {
     char buffer[128];
     out += fmt::format("{} (errno {})", strerror_r(error.sys_errno, buffer, sizeof buffer),
                        error.sys_errno);
-    if (error.text != nullptr) out += fmt::format(": {}", error.text);
+    if (error.text != nullptr) {
+      out += fmt::format(": {}", error.text);
+    } else if (error.sys_errno == EMFILE) {  // of any call that takes a descriptor
+      out += ": raise the limit of open files (ulimit -n)";
+    }
   } else {
     out += error.text != nullptr ? error.text : to_string(error.code);
   }

@@ -1,5 +1,5 @@
-// What the primary of a replicated group and its clients must agree on, so that a client knows for
-// how long it may believe the primary's memory (LAYOUT.md, "The group line").
+// The times on which the primary of a replicated group and its clients must agree. By them a client
+// knows for how long it may believe the primary's memory (LAYOUT.md, "The group line").
 #pragma once
 
 #include <cstdint>

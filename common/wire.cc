@@ -70,7 +70,7 @@ constexpr std::array<Sentence, kVersionSentences> version_sentences(std::string_
   return all;
 }
 
-// What a peer is called when it does not speak this protocol, or another version of it.
+// Texts about a peer that does not speak this protocol, or speaks another version of it.
 struct PeerTexts {
   const char* stranger;
   std::array<Sentence, kVersionSentences> other_version;
@@ -115,7 +115,7 @@ static_assert(kMaxMessageBytes % kSentUnitBytes == 0 &&
               kMaxMessageBytes / kSentUnitBytes <= 0xFFFF);
 constexpr std::size_t kRejectTextOffset = 12;
 constexpr std::size_t kChallengeBytes = 8 + kProofBytes;
-// What follows the text of a reject.
+// The kind of data that follows the text of a reject.
 constexpr std::uint8_t kNothingFollows = 0;
 constexpr std::uint8_t kChallengeFollows = 1;
 constexpr std::uint8_t kPrimaryFollows = 2;
@@ -200,7 +200,7 @@ std::size_t encode(const ConnectAccept& accept, MutableBytes out) {
   store_le(out.data() + 80, accept.server_us);
   store_le(out.data() + 88, accept.max_packed);
   store_le(out.data() + 90, static_cast<std::uint8_t>(accept.in_group ? 1 : 0));
-  store_le(out.data() + 92, accept.group);
+  store_le(out.data() + 92, accept.store);
   if (accept.answer) std::ranges::copy(*accept.answer, out.data() + kConnectAnswerOffset);
   return length;
 }
@@ -224,9 +224,8 @@ Result<ConnectAccept> decode_connect_accept(Bytes bytes) {
     accept.max_packed = load_le<std::uint16_t>(bytes.data() + 88);
     const auto in_group = load_le<std::uint8_t>(bytes.data() + 90);
     accept.in_group = in_group == 1;
-    accept.group = load_le<std::uint32_t>(bytes.data() + 92);
+    accept.store = load_le<std::uint32_t>(bytes.data() + 92);
     RKV_RETURN_IF_ERROR(check_reserved(bytes, in_group > 1 ? 90 : 91, 1));
-    if (!accept.in_group) RKV_RETURN_IF_ERROR(check_reserved(bytes, 92, 4));
   }
   if (length >= kConnectAcceptMaxBytes) {
     accept.answer = get_proof(bytes.data() + kConnectAnswerOffset);

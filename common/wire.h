@@ -48,7 +48,7 @@ struct ConnectRequest {
   std::uint32_t user = 0;   // number_of_user(); 0 = none
   std::uint64_t stamp = 0;  // of the challenge that `proof` answers; 0 = asks for a challenge
   Proof proof{};            // not sent without a stamp
-  // What a proof is about: credits_wanted and checks_group as they are sent.
+  // Covered by the proof: credits_wanted and checks_group in the form in which they are sent.
   std::uint16_t credits_field() const {
     return static_cast<std::uint16_t>(credits_wanted | (checks_group ? 0x8000U : 0U));
   }
@@ -72,11 +72,13 @@ struct ConnectAccept {
   std::uint64_t server_us = 0;   // as Response::server_us
   std::uint16_t max_packed = 0;  // operations in a pack; 0 = the server knows no packs
   bool in_group = false;         // the group line says when to believe what is READ
-  std::uint32_t group = 0;       // which one, if in a group: the same number of all its servers
-  // Of a server that knows the user: make_answer() about the bytes before it.
+  // Tells what is served from other stores: the number of the group, which all its servers have, or
+  // that of the data directory; 0: the data is in memory only.
+  std::uint32_t store = 0;
+  // From a server that knows the user: make_answer() over the bytes before it.
   std::optional<Proof> answer{};
 };
-// What a client with a user must include in its proof.
+// The challenge that a client with a user must include in its proof.
 struct Challenge {
   std::uint64_t stamp = 0;  // the server's clock in microseconds, never 0
   Proof cookie{};
@@ -121,10 +123,10 @@ enum class Opcode : std::uint8_t {
   kScan = 12,  // a ScanQuery (scan.h) -> version: every write up to it is seen; value: a page
   kLong = 13,  // a MessageSource: where the request itself is -> the response to that request
   kPack = 14,  // operations (pack.h) -> value: their results
-  // What has become of a write of an earlier session.
+  // Asks for the outcome of a write of an earlier session.
   kOutcome = 15,  // a WriteId -> as the write itself; kNotFound: not applied; kStale: not known
   kRevoke = 16,   // a user's name -> value: how many of its sessions were ended, 8 bytes
-  // Of the server's replicated group. Both take a replica's name.
+  // For the server's replicated group. Both take a replica's name.
   kMovePrimary = 17,    // -> nothing: the server hands over to that replica
   kRemoveReplica = 18,  // -> nothing: the replica has left the group
 };
@@ -191,7 +193,7 @@ constexpr std::uint64_t lane_of(std::uint64_t sequence) {
   return sequence % kLanes;
 }
 
-// What is true of every request of an opcode. WIRE.md has the bytes of its arguments and reply.
+// Properties of all requests of an opcode. WIRE.md has the bytes of its arguments and reply.
 struct OpcodeTraits {
   static constexpr std::size_t kAnyLength = ~std::size_t{0};
 
@@ -343,7 +345,7 @@ struct Response {
   static constexpr std::uint8_t kMayHaveHappened = 16;
   // kGet, kAdd, kSwap: the counter is in a cell. Its numbers have no versions: `version` is 0.
   static constexpr std::uint8_t kInCell = 32;
-  // Of a result in a pack: the operation was not begun. Send it by itself.
+  // For a result in a pack: the operation was not begun. Send it outside of a pack.
   static constexpr std::uint8_t kAlone = 64;
 
   Opcode opcode = Opcode::kPing;

@@ -31,7 +31,7 @@ struct TransportOptions {
   TransportKind kind = TransportKind::kAuto;
   VerbsOptions verbs{};  // if a device is named, auto takes nothing else
   ShmOptions shm{};
-  // Of a client: all addresses that it may call, one after the other. Empty: VerbsOptions::address.
+  // For a client: all addresses that it may call, one after another. Empty: VerbsOptions::address.
   std::vector<std::string> servers{};
 };
 

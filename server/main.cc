@@ -1,4 +1,4 @@
-// kvserver. README.md describes its options, signals and exit codes.
+// kvserver. MANUAL.md describes its options, signals and exit codes.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,18 +20,21 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/keep_descriptors.h"
 #include "common/log.h"
 #include "common/signals.h"
+#include "common/standard_streams.h"
 #include "common/thread.h"
+#include "server/offline/force_primary.h"
+#include "server/offline/forget_revoked.h"
+#include "server/offline/offline.h"
+#include "server/offline/user_command.h"
 #include "server/program/environment.h"
 #include "server/program/failure.h"
-#include "server/program/force_primary.h"
 #include "server/program/logging.h"
-#include "server/program/offline.h"
 #include "server/program/options.h"
 #include "server/program/service_manager.h"
 #include "server/program/stop_watch.h"
-#include "server/program/user_command.h"
 #include "server/server.h"
 
 namespace {
@@ -97,6 +100,7 @@ class StartWatch {
       int starting = kStarting;
       if (phase_.compare_exchange_strong(starting, kEnding)) {
         rkv::log_info(EventName("stopped"), "stopped before the start was complete");
+        rkv::server::finish_log();
         std::_Exit(rkv::server::kExitClean);
       }
       kill(getpid(), *signal);
@@ -128,12 +132,18 @@ void read_log_level_again(const std::vector<std::string>& arguments) {
 }
 
 rkv::Result<rkv::rdma::ServerTransports> open_transports(const Options& options) {
-  return rkv::rdma::choose_for_server({.kind = options.transport,
-                                       .verbs = {.device = options.device,
-                                                 .port = options.ib_port,
-                                                 .gid_index = options.gid_index,
-                                                 .address = options.listen},
-                                       .shm = {.group = options.shm_group}});
+  auto chosen = rkv::rdma::choose_for_server({.kind = options.transport,
+                                              .verbs = {.device = options.device,
+                                                        .port = options.ib_port,
+                                                        .gid_index = options.gid_index,
+                                                        .address = options.listen},
+                                              .shm = {.group = options.shm_group}});
+  if (chosen && !options.admits_other_hosts()) {
+    chosen->reason =
+        fmt::format("{}, since without --users or --no-auth only this host may connect",
+                    chosen->shm->describe());
+  }
+  return chosen;
 }
 
 // Clients over shared memory, the store's files and HTTP connections share the limit of open files.
@@ -153,11 +163,13 @@ int tell(const Failure& failure) {
   return failure.exit_code;
 }
 
-// Verifies or restores data, or forces a primary; serves no clients.
+// Verifies or restores data, forces a primary, or forgets revocations; serves no clients.
 int work_offline(const Options& options) {
   const auto print = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
   const rkv::SteadyClock clock;
+  const bool forgets = !options.forget_revoked.empty();
   const auto failure = options.force_primary ? rkv::server::force_primary(options, print, clock)
+                       : forgets             ? rkv::server::forget_revoked(options, print, clock)
                        : options.verify      ? rkv::server::verify_data(options, print, clock)
                                              : rkv::server::restore_data(options, print, clock);
   const bool flushed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
@@ -170,10 +182,11 @@ int work_offline(const Options& options) {
 
 std::optional<Failure> start(Server& server) {
   try {
+    rkv::server::start_log_writer();
     StartWatch watch;
     server.before_serving([&] { watch.starts_over(); });
     return server.start();
-  } catch (const std::system_error& error) {  // of the watch's thread
+  } catch (const std::system_error& error) {  // of the threads of the log and the watch
     return rkv::server::thread_failure(error);
   }
 }
@@ -204,17 +217,19 @@ int serve(const Options& options, const std::vector<std::string>& arguments, boo
     manager.tick();
     rkv::server::summarise_log();
   }
-  const auto ended = leaves ? std::nullopt : server.ended();
-  if (ended) rkv::log_warn(EventName("ended"), "{}", ended->failure.sentence);
-  rkv::log_info(EventName("stopping"), "stopping");
-  manager.stopping();
+  // First: nothing before it is bounded.
   const StopWatch watch(kLongestStop, [] {
     rkv::log_error(EventName("stop_timed_out"),
                    "the stop has not completed after {} s (does the disk answer?): the process "
                    "ends now, and accepted writes that are not synced are lost",
                    kLongestStop / rkv::kNanosPerSecond);
+    rkv::server::finish_log();
     std::_Exit(rkv::server::kExitOther);
   });
+  const auto ended = leaves ? std::nullopt : server.ended();
+  if (ended) rkv::log_warn(EventName("ended"), "{}", ended->failure.sentence);
+  rkv::log_info(EventName("stopping"), "stopping");
+  manager.stopping();
   const auto failure = server.stop();
   if (failure) (void)tell(*failure);
   if (ended) {
@@ -231,6 +246,7 @@ void start_again(char** argv) {
   constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 300'000'000};
   nanosleep(&kPause, nullptr);
   rkv::log_info(EventName("starting_again"), "starting again as a backup");
+  rkv::server::finish_log();
   execv("/proc/self/exe", argv);
   rkv::log_error(EventName("failed"), "cannot start again: {}", std::strerror(errno));
 }
@@ -245,21 +261,28 @@ int run(const Options& options, const std::vector<std::string>& arguments, bool 
   }
 }
 
+// For mistakes that are found before the log's sink is installed.
+void complain(const std::string& sentence) {
+  rkv::write_to_stderr(fmt::format("kvserver: {}\n", sentence), rkv::kReaderWaitMs);
+}
+
 // `kvserver user`: no server is started.
 int work_on_users(const std::vector<std::string>& arguments) {
   const auto done = rkv::server::run_user_command({arguments.begin() + 1, arguments.end()});
   std::fputs(done.out.c_str(), stdout);
-  if (!done.error.empty()) std::fprintf(stderr, "kvserver: %s\n", done.error.c_str());
+  if (!done.error.empty()) complain(done.error);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return done.exit_code;
-  std::fputs("kvserver: cannot write to standard output: what was to be printed is lost\n", stderr);
+  complain("cannot write to standard output: what was to be printed is lost");
   return rkv::server::kExitOther;
 }
 
 }  // namespace
 
+RKV_KEEP_STANDARD_DESCRIPTORS;
+
 int main(int argc, char** argv) {
   if (const rkv::Status stack = rkv::check_stack_limit(kStackBytes); !stack) {
-    std::fprintf(stderr, "kvserver: %s\n", stack.error().text);
+    complain(stack.error().text);
     return rkv::server::kExitEnvironment;
   }
   rkv::spare_address_space();
@@ -268,7 +291,7 @@ int main(int argc, char** argv) {
     if (!arguments.empty() && arguments.front() == "user") return work_on_users(arguments);
     const ParsedOptions parsed = parse(arguments);
     if (!parsed.out.empty()) std::fputs(parsed.out.c_str(), stdout);
-    if (!parsed.error.empty()) std::fprintf(stderr, "kvserver: %s\n", parsed.error.c_str());
+    if (!parsed.error.empty()) complain(parsed.error);
     if (parsed.done) return parsed.exit_code;
 
     // Values, the hash seed, the log's mark and backups are private, whatever mode RocksDB
@@ -276,8 +299,8 @@ int main(int argc, char** argv) {
     umask(0077);
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is then an error, like a full disk
-    const bool serves =
-        !parsed.options.verify && parsed.options.restore.empty() && !parsed.options.force_primary;
+    const bool serves = !parsed.options.verify && parsed.options.restore.empty() &&
+                        !parsed.options.force_primary && parsed.options.forget_revoked.empty();
     const sigset_t signals = awaited_signals();
     if (serves) pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     rkv::server::install_log_sink(parsed.options.log_level, parsed.options.log_format);
@@ -285,11 +308,11 @@ int main(int argc, char** argv) {
       rkv::log_warn(EventName("unknown_variable"), "{}", sentence);
     bool starts_again = false;
     const int status = run(parsed.options, arguments, serves, &starts_again);
-    rkv::server::summarise_log(true);
+    rkv::server::finish_log();
     if (starts_again) start_again(argv);
     return status;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "kvserver: %s\n", error.what());
+    complain(error.what());
     return rkv::server::kExitOther;
   }
 }

@@ -3,11 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <filesystem>
-#include <future>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -16,58 +11,15 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "common/thread.h"
-#include "server/group/etcd_configuration_store.h"
 #include "server/monitor/reports.h"
 #include "server/persistence/boot_number.h"
-#include "server/persistence/files.h"
-#include "server/replica/replica_storage.h"
-#include "server/replication/connection/group_secret.h"
-#include "server/replication/copy/copy_directory.h"
 
 namespace rkv::server {
 
 namespace {
 
-Failure environment_failure(const std::string& doing, const Error& error) {
-  return {.exit_code = kExitEnvironment,
-          .sentence = fmt::format("{}: {}", doing, to_string(error))};
-}
-
-// Exit code for an error in the data directory: whether another start may succeed by itself.
-ExitCode exit_code_of(const Error& error) {
-  switch (error.code) {
-    case Code::kIo:
-    case Code::kBusy:
-    case Code::kOutOfMemory:
-      return kExitDataLater;
-    default:
-      return kExitData;
-  }
-}
-
-// A users file that cannot be read at the moment may be readable at a later start: its file system
-// may not be mounted yet.
-ExitCode exit_code_of_users(const Error& error) {
-  return error.code == Code::kIo || error.code == Code::kPermission ? kExitEnvironment : kExitUsage;
-}
-
-void warn_if_empty(const Users& users, const std::string& path) {
-  if (users.count() != 0) return;
-  log_warn(EventName("no_users"),
-           "the users file {} has no users: nobody can connect until it has one and is read again",
-           path);
-}
-
-// More than the steps of a hand-over may take together.
-constexpr Nanos kLongestLeave = 8 * kNanosPerSecond;
-
 std::string mebibytes(std::uint64_t bytes) {
   return fmt::format("{} MiB", (bytes + (1U << 20) - 1) >> 20);
-}
-
-std::int64_t unix_ns() {
-  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count();
 }
 
 std::string host_of(const std::string& address) {
@@ -81,6 +33,8 @@ Server::Server(Options options, const Clock& clock, OpenTransports open_transpor
       clock_(clock),
       open_transports_(std::move(open_transports)),
       started_(clock.now()),
+      data_(options_),
+      access_(options_),
       monitor_(clock) {}
 
 Server::~Server() {
@@ -104,7 +58,7 @@ std::optional<Failure> Server::start() {
 std::optional<Failure> Server::start_parts() {
   if (auto failure = check_threads()) return failure;
   if (auto failure = load_users()) return failure;
-  if (auto failure = lock_data()) return failure;
+  if (auto failure = has_disk() ? data_.lock() : begin_without_disk()) return failure;
   if (auto failure = start_monitor()) return failure;
   if (auto failure = open_data()) return failure;
   monitor_.doing("opening the network");
@@ -121,7 +75,7 @@ std::optional<Failure> Server::start_parts() {
 std::optional<Failure> Server::check_threads() const {
   constexpr unsigned kBesideWorkers = 24;  // README.md lists them
   constexpr std::size_t kOfDatabase = std::size_t{64} << 20;
-  const unsigned of_group = options_.is_in_group() ? 20 : 0;  // gRPC's and the replicator's
+  const unsigned of_group = options_.is_in_group() ? 21 : 0;  // gRPC's and the replicator's
   const unsigned count = of_group + kBesideWorkers +
                          2 * std::min(options_.threads, options_.max_clients);  // two transports
   if (const Status tried = try_threads(count, kOfDatabase); !tried) {
@@ -131,39 +85,17 @@ std::optional<Failure> Server::check_threads() const {
 }
 
 std::optional<Failure> Server::load_users() {
-  if (options_.users.empty()) return std::nullopt;
-  std::string problem;
-  auto users = Users::load(options_.users, &problem);
-  if (!users) return Failure{exit_code_of_users(users.error()), problem};
-  warn_if_empty(**users, options_.users);
-  authentication_ = std::make_shared<Authentication>(*users);
-  revocations_ = std::make_unique<Revocations>(
-      *users, authentication_,
+  Revocations::Store store;
+  if (options_.is_in_group()) {
+    store = [this](std::vector<RevokedSecret> secrets, std::function<void(const Status&)> done) {
+      replicator_->revoke(std::move(secrets), done);
+    };
+  }
+  return access_.load(
       [this](const std::shared_ptr<const Users>& left, std::string_view user) {
-        return endpoints_->end_revoked(left, user);
-      });
-  return std::nullopt;
-}
-
-void Server::read_users_again() {
-  if (authentication_ == nullptr) return;
-  std::string problem;
-  auto users = Users::load(options_.users, &problem);
-  if (!users) {
-    log_error(EventName("users_wrong"), "the users were not read again, nothing changes: {}",
-              problem);
-    return;
-  }
-  const std::vector<std::string> kept_out = revocations_->replace(*users);
-  log_info(EventName("users_read"), "the users were read again: {} in {}", (*users)->count(),
-           options_.users);
-  for (const std::string& name : kept_out) {
-    log_warn(EventName("user_kept_out"),
-             "user \"{}\" was revoked and stays out, although {} still has its line: remove the "
-             "line, or it may connect after the next start",
-             field("user", name), options_.users);
-  }
-  warn_if_empty(**users, options_.users);
+        return endpoints_->end_revoked(left, user, options_.is_in_group());
+      },
+      std::move(store));
 }
 
 // Runs before the steps that take long, so that an operator can watch them.
@@ -175,87 +107,27 @@ std::optional<Failure> Server::start_monitor() {
   return std::nullopt;
 }
 
-std::optional<Failure> Server::lock_data() {
-  const std::string& directory = options_.data_dir;
-  if (directory.empty()) {
-    log_warn(
-        EventName("memory_only"),
-        "no --data-dir is given: all data is in memory only and is lost when the server stops");
-    if (options_.evict) {
-      log_info(EventName("cache"),
-               "a cache: when memory is full, the records used least recently are dropped");
-    }
-    const FirstVersion first = first_version_at(unix_ns(), random_from_kernel());
-    boot_ = first.boot;
-    log_ = CommitLog::create_volatile(first.sequence);
-    return std::nullopt;
+std::optional<Failure> Server::begin_without_disk() {
+  log_warn(EventName("memory_only"),
+           "no --data-dir is given: all data is in memory only and is lost when the server stops");
+  if (options_.evict) {
+    log_info(EventName("cache"),
+             "a cache: when memory is full, the records used least recently are dropped");
   }
-  std::error_code error;
-  if (options_.require_data && !std::filesystem::exists(directory + "/db/CURRENT", error)) {
-    return Failure{kExitData, fmt::format("the data directory {} holds no data, but --require-data "
-                                          "needs it: is its file system mounted?",
-                                          directory)};
-  }
-  if (const int made = make_directory_synced(directory); made != 0) {
-    const bool passes = made == ENOSPC || made == EDQUOT || made == EIO || made == EMFILE;
-    return Failure{passes ? kExitDataLater : kExitData,
-                   cannot_make(directory, std::error_code(made, std::generic_category()))};
-  }
-  std::string sentence;
-  auto lock = LockFile::acquire(directory, &sentence);
-  if (!lock) {
-    const bool in_use = lock.error().code == Code::kConflict;
-    return Failure{in_use ? kExitDataLater : exit_code_of(lock.error()), sentence};
-  }
-  lock_.emplace(std::move(*lock));
-  // Directories that this server makes are private; a copied or an older one may not be.
-  if (is_open_to_others(directory) && is_open_to_others(directory + kDatabaseDirectory)) {
-    log_warn(EventName("data_not_private"),
-             "users other than the owner may enter the data directory {}: run chmod -R go= {}",
-             directory, directory);
-  }
+  const FirstVersion first = first_version_at(wall_clock_ns(), random_from_kernel());
+  boot_ = first.boot;
+  log_ = CommitLog::create_volatile(first.sequence);
   return std::nullopt;
 }
 
 std::optional<Failure> Server::open_data() {
-  const std::string& directory = options_.data_dir;
-  if (directory.empty()) return std::nullopt;
-  std::error_code error;
-  if (std::filesystem::exists(directory + kRestoring, error)) {
-    return Failure{
-        kExitData,
-        fmt::format("{} is the rest of an interrupted restore: remove it and restore again",
-                    directory)};
-  }
-  std::string problem;
-  if (const Status whole = recover_copy(directory, &problem); !whole)
-    return Failure{exit_code_of(whole.error()), problem};
+  if (!has_disk()) return std::nullopt;
+  if (auto failure = data_.finish_copy()) return failure;
   monitor_.doing("opening the database");
-  const std::int64_t now = unix_ns();
-  auto engine =
-      StorageEngine::open(directory, {.env = database_env_,
-                                      .accept_damaged_log = options_.accept_damaged_log,
-                                      .least_boot = options_.is_in_group() ? 1 : least_boot_at(now),
-                                      .unix_ms = static_cast<std::uint64_t>(now / kNanosPerMs)});
-  if (!engine) {
-    return Failure{exit_code_of(engine.error()), fmt::format("cannot use the data directory {}: {}",
-                                                             directory, to_string(engine.error()))};
-  }
-  engine_ = std::move(*engine);
-  storage_ = engine_.get();
-  if (auto failure = check_group()) return failure;
+  if (auto failure = data_.open(database_env_)) return failure;
+  engine_ = data_.engine();
+  storage_ = engine_;
   return options_.is_in_group() ? std::nullopt : open_log();
-}
-
-// The versions of a group's primary begin with its term. A server of its own would use others.
-std::optional<Failure> Server::check_group() const {
-  if (options_.is_in_group()) return std::nullopt;
-  const auto kept = ReplicaStorage::kept_in(*engine_);
-  if (!kept) return Failure{exit_code_of(kept.error()), to_string(kept.error())};
-  if (kept->group == 0) return std::nullopt;
-  return Failure{kExitData, fmt::format("the data directory {} belongs to a replica of a group: "
-                                        "start it with --etcd, --group and --name",
-                                        options_.data_dir)};
 }
 
 // In a group: when this replica is elected.
@@ -266,55 +138,15 @@ std::optional<Failure> Server::open_log() {
                                                                      : CommitLog::Group::kNone);
   if (!log) return environment_failure("cannot allocate the commit log (--queue)", log.error());
   log_ = std::move(*log);
-  make_scans();
-  return open_backups();
-}
-
-std::optional<Failure> Server::open_backups() {
-  if (options_.backup_dir.empty()) return std::nullopt;
-  std::error_code error;
-  const auto directory = std::filesystem::absolute(options_.backup_dir, error);
-  if (is_within(directory, options_.data_dir)) {
-    return Failure{kExitData,
-                   fmt::format("the backup directory {} is within the data directory {}: give "
-                               "--backup-dir a directory outside of it",
-                               directory.string(), options_.data_dir)};
-  }
-  int failed = make_directory_synced(directory);
-  if (failed == 0 && access(directory.c_str(), W_OK | X_OK) != 0) failed = errno;
-  if (failed != 0) {
-    return Failure{kExitData,
-                   fmt::format("cannot use the backup directory {}: {}: check --backup-dir",
-                               directory.string(), strerror(failed))};
-  }
-  backups_ = std::make_unique<Backups>(
-      directory.string(),
-      Backups::Parts{
-          .log = *log_,
-          .checkpoint = [this](const std::string& to) { return engine_->checkpoint(to); },
-          .stop_checkpoints = [this] { engine_->stop_checkpoints(); },
-          .request_sync = [this](std::uint64_t sequence) { applier_->request_sync(sequence); },
-          .finished = [this] { endpoints_->wake_workers(); }});
+  disk_ = std::make_unique<DiskWork>(DiskWork::Parts{
+      .options = options_, .clock = clock_, .data = data_, .log = *log_, .wake_workers = [this] {
+        endpoints_->wake_workers();
+      }});
+  auto failure = disk_->open_backups();
+  if (!failure || !replicator_) return failure;
+  // It is the primary already, and clients need it more than backups.
+  log_error(EventName("backups_disabled"), "no backup can be made: {}", failure->sentence);
   return std::nullopt;
-}
-
-void Server::make_scans() {
-  scans_ = std::make_unique<Scans>(Scans::Parts{
-      .log = *log_,
-      .sweep =
-          [this] {
-            return store_->counter_cells().in_use() ? store_->counter_cells().sweep() : Status{};
-          },
-      .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
-      .read =
-          [this](const KeyRange& range, const StorageEngine::RangeVisitor& visit) {
-            return engine_->read_range(range, visit);
-          },
-      .has_expired =
-          [this](const RecordFields& record) {
-            return store_->expiry_clock().has_expired(record.expiry_ms, record.version);
-          },
-      .finished = [this] { endpoints_->wake_workers(); }});
 }
 
 std::optional<Failure> Server::open_network() {
@@ -339,39 +171,19 @@ std::optional<Failure> Server::open_network() {
 }
 
 std::optional<Failure> Server::join_group() {
-  GroupSecret secret = GroupSecret::well_known();
-  if (!options_.group_secret.empty()) {
-    std::string problem;
-    auto loaded = GroupSecret::load(options_.group_secret, &problem);
-    if (!loaded) return Failure{exit_code_of_users(loaded.error()), problem};
-    secret = *loaded;
-  }
-  configurations_ = std::make_unique<EtcdConfigurationStore>(options_.etcd, options_.group, clock_);
-  auto replicator = Replicator::create(
-      {.group = options_.group,
-       .name = options_.name,
-       .address = options_.listen,
-       .data_dir = options_.data_dir,
-       .secret = secret,
-       .queue_bytes = options_.queue_bytes,
-       .sync_interval_ms = static_cast<int>(options_.sync_interval_ms),
-       .min_copies = options_.min_copies},
-      {.engine = *engine_,
-       .store = *configurations_,
-       .clock = clock_,
-       .unix_ms = [] { return static_cast<std::uint64_t>(unix_ns() / kNanosPerMs); },
-       .lanes = options_.lanes ? LaneTransports{.verbs = endpoints_->transport("verbs"),
-                                                .shm = endpoints_->transport("shm")}
-                               : LaneTransports{}});
-  if (!replicator) {
-    return Failure{exit_code_of(replicator.error()),
-                   fmt::format("cannot use the data directory {}: {}", options_.data_dir,
-                               to_string(replicator.error()))};
-  }
-  replicator_ = std::move(*replicator);
-  std::string problem;
-  if (const Status listening = replicator_->start(&problem); !listening)
-    return Failure{kExitEnvironment, problem};
+  // Check now for things that only a primary needs: they must not be missing when this replica is
+  // elected.
+  if (auto failure = data_.check_backups()) return failure;
+  if (std::unique_ptr<StoreMemory> tried; auto failure = create_memory(&tried)) return failure;
+  group_ = std::make_unique<GroupMember>(
+      GroupMember::Parts{.options = options_,
+                         .clock = clock_,
+                         .data = data_,
+                         .endpoints = *endpoints_,
+                         .access = access_,
+                         .become_primary = [this](std::uint32_t term) { return lead(term); }});
+  if (auto failure = group_->join()) return failure;
+  replicator_ = &group_->replicator();
   monitor_.doing("following the group's primary");
   monitor_.in_group([this] { return replicator_->status(); });
   // From here on a signal must be handled by stop(): other replicas may count on this one.
@@ -381,32 +193,7 @@ std::optional<Failure> Server::join_group() {
   return std::nullopt;
 }
 
-void Server::follow_group() {
-  const Replicator::State state = replicator_->state();
-  if (state.phase == Replicator::Phase::kEnded) {
-    ended_ = {.failure = {kExitDataLater, fmt::format("this replica has ended its part in the "
-                                                      "group: {}",
-                                                      state.why)},
-              .may_start_again = state.may_start_again,
-              .has_copy = state.has_copy};
-    if (!state.may_start_again) ended_->failure.exit_code = kExitData;
-    return;
-  }
-  if (state.phase == Replicator::Phase::kElected && !ready_) {
-    if (auto failure = become_primary(state.term))
-      ended_ = {.failure = *std::move(failure), .may_start_again = false};
-    return;
-  }
-  if (!ready_ && (state.primary != std::exchange(followed_, state.primary))) {
-    endpoints_->refuse_as_backup(state.primary);
-    log_info(EventName("following"), "the primary of the group is {}",
-             field("primary", state.primary.empty() ? "not known" : state.primary));
-  }
-}
-
-std::optional<Failure> Server::become_primary(std::uint32_t term) {
-  log_info(EventName("elected"), "this replica is the primary of the group in term {}",
-           field("term", term));
+std::optional<Failure> Server::lead(std::uint32_t term) {
   monitor_.doing("becoming the primary of the group");
   auto storage = replicator_->take_over();
   if (!storage) return Failure{kExitDataLater, to_string(storage.error())};
@@ -420,6 +207,24 @@ std::optional<Failure> Server::become_primary(std::uint32_t term) {
   return begin_serving();
 }
 
+std::optional<Failure> Server::create_memory(std::unique_ptr<StoreMemory>* made) const {
+  const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
+                             .epoch = random_from_kernel(),
+                             .hash_seed = engine_ ? engine_->hash_seed() : random_from_kernel(),
+                             .index_growth = engine_ ? 3U : 0U,
+                             .report_reads = options_.evict,
+                             .scrub = options_.scrub};
+  auto memory = StoreMemory::create(
+      layout, [this](std::size_t bytes) { return endpoints_->allocate(bytes); });
+  if (!memory) {
+    return environment_failure("cannot allocate the first memory that clients may read (--memory " +
+                                   mebibytes(options_.memory_bytes) + ")",
+                               memory.error());
+  }
+  *made = std::move(*memory);
+  return std::nullopt;
+}
+
 std::optional<Failure> Server::create_store() {
   const auto physical = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -428,27 +233,18 @@ std::optional<Failure> Server::create_store() {
              "--memory {} is more than the machine has ({}): the store cannot use all of it",
              mebibytes(options_.memory_bytes), mebibytes(physical));
   }
-  const MemoryOptions layout{.memory_bytes = options_.memory_bytes,
-                             .epoch = random_from_kernel(),
-                             .hash_seed = engine_ ? engine_->hash_seed() : random_from_kernel(),
-                             .index_growth = engine_ ? 3U : 0U,
-                             .report_reads = options_.evict};
-  auto memory = StoreMemory::create(
-      layout, [this](std::size_t bytes) { return endpoints_->allocate(bytes); });
-  if (!memory) {
-    return environment_failure("cannot allocate the first memory that clients may read (--memory " +
-                                   mebibytes(options_.memory_bytes) + ")",
-                               memory.error());
-  }
-  memory_ = std::move(*memory);
+  if (auto failure = create_memory(&memory_)) return failure;
   if (const Status made = endpoints_->create_roots(*memory_); !made) {
     return environment_failure("cannot allocate the root of another network", made.error());
   }
   wall_.emplace(WallClock::look(clock_));
-  const std::uint64_t at_0 = wall_->unix_ms_at_0();
-  store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_,
-                                   replicator_ ? group_unix_ms_at_0(at_0) : at_0);
-  if (options_.evict) store_->evictor().drop_when_full();
+  store_ = std::make_unique<Store>(*memory_, *log_, clock_, boot_, wall_->unix_ms_at_0());
+  if (replicator_) follow_group_time();
+  if (options_.evict) {
+    store_->evictor().drop_when_full();
+  } else if (!engine_) {
+    store_->move_records_for_long_ones();
+  }
   // If the wall clock is ahead, records that expired since the last start may only seem expired. So
   // they are hidden, and removed only if the next start finds them expired too.
   if (engine_)
@@ -466,7 +262,7 @@ std::optional<Failure> Server::create_workers() {
     return environment_failure("cannot allocate the cells of one-sided counters (--counter-cells)",
                                cells.error());
   }
-  create_disk_fetcher();
+  if (disk_) disk_->attach(*store_);
   // Many short-lived clients may come and go while another one tries to come back.
   constexpr std::size_t kLeastTables = 1024;
   outcomes_ = std::make_unique<OutcomeArchive>(
@@ -485,21 +281,21 @@ std::optional<Failure> Server::create_workers() {
                            .stats = [this] { return stats_json(facts()); },
                            .make_durable =
                                [this](Durability level, std::uint64_t sequence) {
-                                 if (applier_) applier_->request(level, sequence);
+                                 if (disk_) disk_->applier()->request(level, sequence);
                                  if (replicator_) replicator_->request(level, sequence);
                                },
                            .durability = options_.durability,
                            .network = network,
-                           .backups = backups_.get(),
+                           .backups = disk_ ? disk_->backups() : nullptr,
                            .counter_flusher = counter_flusher_.get(),
-                           .scans = scans_.get(),
-                           .disk_fetcher = disk_fetcher_.get(),
-                           .revocations = revocations_.get(),
+                           .scans = disk_ ? &disk_->scans() : nullptr,
+                           .disk_fetcher = disk_ ? &disk_->fetcher() : nullptr,
+                           .revocations = access_.revocations(),
                            .outcomes = outcomes_.get(),
                            .rounds = replicator_ ? &replicator_->rounds() : nullptr,
                            .earlier_outcomes = earlier_outcomes_.get(),
                            .lacks_copies = replicator_ ? &replicator_->lacks_copies() : nullptr,
-                           .change_group = change_of_group()},
+                           .change_group = group_ ? group_->change_group() : nullptr},
                           each);
   };
   if (const Status created = endpoints_->create_workers(threads, make); !created) {
@@ -519,88 +315,49 @@ std::optional<Failure> Server::create_workers() {
   return std::nullopt;
 }
 
-DiskReads Server::disk_reads() const {
-  return {.log = *log_,
-          .read = [this](Bytes key,
-                         const DiskReads::Visitor& visit) { return engine_->read(key, visit); },
-          .read_from =
-              [this](Bytes first, const DiskReads::RangeVisitor& visit) {
-                return engine_->read_from(first, visit);
-              },
-          .reopened = [this] { return engine_->reopened(); }};
-}
-
-// Before the workers, which refer to disk_fetcher_. Its threads start with the applier.
-void Server::create_disk_fetcher() {
-  if (engine_ == nullptr) return;
-  store_->disk().begin_loading();
-  disk_fetcher_ = std::make_unique<DiskFetcher>(DiskFetcher::Parts{
-      .store = *store_,
-      .disk = disk_reads(),
-      .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
-      .finished = [this] { endpoints_->wake_workers(); }});
-}
-
 void Server::start_maintenance() {
   StoreMaintenance::Parts parts{.store = *store_, .clock = clock_};
-  if (engine_ != nullptr) {
-    parts.room_made = [this] { disk_fetcher_->room_made(); };
-    parts.request_sync = [this] { applier_->request_sync(log_->last_begun()); };
+  if (disk_) {
+    parts.room_made = [this] { disk_->fetcher().room_made(); };
+    parts.request_sync = [this] { disk_->applier()->request_sync(log_->last_begun()); };
   }
   maintenance_ = std::make_unique<StoreMaintenance>(std::move(parts));
   maintenance_->start();
 }
 
-void Server::start_loading() {
-  if (engine_ == nullptr) return;
-  disk_fetcher_->start();
-  estimated_records_ = engine_->estimated_records();
-  warm_up_ = std::make_unique<WarmUp>(WarmUp::Parts{
-      .store = *store_,
-      .disk = disk_reads(),
-      .clock = clock_,
-      .request_write = [this](std::uint64_t sequence) { applier_->request_write(sequence); },
-      .estimated_records = estimated_records_,
-      .bytes_per_second = options_.load_rate_bytes});
-  warm_up_->start();
+// The seed is drawn when a database is created, and stays with it and its copies.
+std::uint32_t Server::store_number() const {
+  if (replicator_) return replicator_->group();
+  if (engine_ == nullptr) return 0;
+  const std::uint64_t seed = engine_->hash_seed();
+  return static_cast<std::uint32_t>(seed ^ seed >> 32U) | 1U;
 }
 
 std::optional<Failure> Server::begin_serving() {
   if (before_serving_) before_serving_();
-  if (engine_ != nullptr) {
-    // From here on versions with this boot number may be seen. A start that fails earlier, for
-    // example on a port in use, uses up no number.
-    Status claimed = engine_->claim_boot();
-    if (claimed) claimed = engine_->claim_through(log_->capacity_bytes() / 8);  // APPL-7
-    if (!claimed) {
-      return Failure{exit_code_of(claimed.error()),
-                     fmt::format("cannot write to the data directory {}: {}", options_.data_dir,
-                                 to_string(claimed.error()))};
-    }
+  if (disk_) {
+    if (auto failure = data_.claim(log_->capacity_bytes() / 8)) return failure;
     publish_marks();  // all existing records are of earlier boots, so they are on disk
-    const ApplierOptions options{.sync_interval_ms = static_cast<int>(options_.sync_interval_ms)};
-    applier_ =
-        std::make_unique<Applier>(*log_, *storage_, clock_, options, [this] { disk_moved(); });
-    applier_->start();
+    disk_->start_applier(*storage_, [this] { disk_moved(); });
     if (replicator_) replicate();
-    if (backups_) backups_->start();
-    scans_->start();
+    disk_->start_readers();
   }
   store_->counter_cells().on_first_cell([this] { counter_flusher_->call(); });
   counter_flusher_->start();
   start_maintenance();
-  start_loading();
+  if (disk_) disk_->start_loading();
   tick_memory();
   endpoints_->admit({.workers = {},
                      .all_workers = {},
                      .epoch = memory_->epoch(),
                      .root = {},
                      .in_group = replicator_ != nullptr,
-                     .group = replicator_ ? replicator_->group() : 0,
+                     .store = store_number(),
                      .max_clients = options_.max_clients,
                      .max_offences = options_.max_offences,
-                     .authentication = authentication_});
+                     .authentication = access_.authentication()});
   ready_ = true;
+  if (group_) group_->serves();
   monitor_.ready({.facts = [this] { return facts(); },
                   .log = [this] { return log_facts(); },
                   .workers = [this] { return endpoints_->workers(); }});
@@ -619,9 +376,7 @@ void Server::disk_moved() {
     publish_marks();
   }
   endpoints_->wake_workers();
-  if (backups_) backups_->marks_changed();
-  scans_->marks_changed();
-  disk_fetcher_->marks_changed();
+  disk_->marks_changed();
 }
 
 void Server::replicate() {
@@ -633,62 +388,29 @@ void Server::replicate() {
              publish_marks();
              endpoints_->wake_workers();
            },
-       .disk_hangs = [this] { return applier_->counts().hung_for(clock_.now()) != 0; },
+       .disk_hangs = [this] { return disk_->applier()->counts().hung_for(clock_.now()) != 0; },
        .show = [this](Nanos tick,
                       Version replicated) { memory_->set_group_line(tick, replicated); },
        .close = [this](const std::string& primary) { endpoints_->leave(primary); },
        .is_quiet = [this] { return endpoints_->are_quiet(); }});
 }
 
-// Called by workers.
-Worker::ChangeGroup Server::change_of_group() {
-  if (replicator_ == nullptr) return {};
-  return [this](Opcode opcode, std::string_view name) {
-    const auto task = std::make_shared<GroupTask>([this] { endpoints_->wake_workers(); });
-    const auto done = [task](const Status& status) { task->finish(status); };
-    if (opcode == Opcode::kMovePrimary) {
-      replicator_->hand_over(std::string(name), done);
-    } else {
-      replicator_->remove(std::string(name), done);
-    }
-    return std::shared_ptr<const GroupTask>(task);
-  };
-}
-
-bool Server::begin_leaving() {
-  if (replicator_ == nullptr || !ready_ || ended_) return false;
-  leaving_until_ = clock_.now() + kLongestLeave;
-  if (replicator_->state().is_handing_over) return true;  // by an operator's request
-  std::promise<Status> begun;
-  replicator_->hand_over({}, [&begun](const Status& status) { begun.set_value(status); });
-  // An operator's request may have begun while etcd was asked.
-  if (const Status status = begun.get_future().get();
-      !status && !replicator_->state().is_handing_over) {
-    log_warn(EventName("not_handed_over"), "this primary ends without a hand-over: {}",
-             to_string(status.error()));
-    leaving_until_ = 0;
-    return false;
-  }
-  return true;
-}
-
-bool Server::is_leaving() const {
-  return leaving_until_ != 0 && clock_.now() < leaving_until_ &&
-         replicator_->state().is_handing_over;
-}
-
-// A replica's part in a change of the primary is a short one.
+// A change of the primary must be short, so a replica ticks more often during one.
 Nanos Server::tick_every() const {
-  const bool may_change = replicator_ != nullptr && (!ready_ || leaving_until_ != 0);
-  return (may_change ? 10 : 100) * kNanosPerMs;
+  return (group_ && group_->may_change() ? 10 : 100) * kNanosPerMs;
 }
 
-// Called once before the applier runs, then only on the applier's thread; in a group, the
-// replicator's.
-// Clients READ these marks to learn what a fail-over keeps, so they are the group's.
+// Called once before the applier runs, then only on the applier's thread (in a group: the
+// replicator's). Clients READ these marks to learn what a fail-over keeps, so they are the group's.
 void Server::publish_marks() {
   const std::uint64_t sync = log_->group_sync_mark();  // first: it never passes the other
   memory_->set_marks(Version::of(boot_, log_->group_wal_mark()), Version::of(boot_, sync));
+}
+
+void Server::follow_group_time() {
+  const TimeLine time = replicator_->time();
+  store_->expiry_clock().set(static_cast<std::uint64_t>(time.unix_ms_at_0), time.until,
+                             static_cast<std::uint64_t>(time.begins_at_0));
 }
 
 void Server::follow_wall_clock() {
@@ -697,32 +419,19 @@ void Server::follow_wall_clock() {
              "the wall clock was adjusted by {} s: keys expire by the new time",
              field("seconds", static_cast<double>(step) / 1e3));
   }
-  const std::uint64_t at_0 = wall_->unix_ms_at_0();
-  store_->expiry_clock().set(replicator_ ? group_unix_ms_at_0(at_0) : at_0);
-}
-
-// The keys of a group expire by a time that all its replicas in sync know of, so that no key comes
-// back when another becomes the primary. It never falls.
-std::uint64_t Server::group_unix_ms_at_0(std::uint64_t wall_at_0) {
-  const auto now = static_cast<std::uint64_t>(clock_.now() / kNanosPerMs);
-  const std::uint64_t known = std::min(wall_at_0 + now, replicator_->latest_unix_ms());
-  latest_unix_ms_ = std::max({known, latest_unix_ms_, replicator_->first_unix_ms()});
-  return latest_unix_ms_ - now;
+  store_->expiry_clock().set(wall_->unix_ms_at_0());
 }
 
 void Server::tick() {
-  if (replicator_ && !ended_) {
-    follow_group();
-    group_watch_.look(*replicator_->status(), clock_.now());
-  }
-  if (ready_ && !ended_) tick_memory();
+  if (group_) group_->take_turn();
+  if (ready_ && !ended()) tick_memory();
   if (!options_.metrics.empty()) monitor_.tick();
 }
 
 void Server::tick_memory() {
-  follow_wall_clock();
+  replicator_ ? follow_group_time() : follow_wall_clock();
   memory_->set_tick(static_cast<std::uint64_t>((clock_.now() - started_) / kNanosPerMs));
-  if (applier_ != nullptr) disk_watch_.look(log_facts());
+  if (disk_) disk_watch_.look(log_facts());
 }
 
 // At rest: no client is served, and the workers' unfinished writes were destroyed with them.
@@ -736,51 +445,38 @@ std::optional<Failure> Server::check_memory() {
   return std::nullopt;
 }
 
-std::optional<Failure> Server::install_received_copy() const {
-  std::string problem;
-  if (const Status installed = install_copy(options_.data_dir, &problem); !installed)
-    return Failure{kExitDataLater, problem};
-  return std::nullopt;
+// Saves the last writes. REQUIRES: the server has served.
+std::optional<Failure> Server::save() {
+  constexpr std::int64_t kPatienceMs = 10'000;  // the applier's stop waits at least as long again
+  const CounterCells::Swept ended = counter_flusher_->end(kPatienceMs);
+  if (group_) (void)group_->stop();
+  if (const Status saved = disk_->stop(); !saved)
+    return Failure{kExitOther, to_string(saved.error())};
+  if (ended.status) return std::nullopt;
+  return Failure{kExitOther, fmt::format("the last changes of {} one-sided counters are lost: {}",
+                                         ended.left, to_string(ended.status.error()))};
 }
 
 std::optional<Failure> Server::stop() {
   if (std::exchange(stopped_, true)) return std::nullopt;
   std::optional<Failure> failure;
   monitor_.stopping();
-  // First: a copy may take hours, and while the disk is in trouble other threads may wait for it.
-  if (backups_) backups_->begin_stop();
+  if (disk_) disk_->begin_stop();
   // Clients ask the next primary what became of their writes.
-  if (endpoints_ && ended_) endpoints_->give_up_replies();
+  if (endpoints_ && ended()) endpoints_->give_up_replies();
   if (endpoints_) endpoints_->stop();
-  if (backups_) backups_->stop();
-  if (warm_up_) warm_up_->stop();
-  if (disk_fetcher_) disk_fetcher_->stop();
+  if (disk_) disk_->stop_reading();
   if (maintenance_) maintenance_->stop();
   if (counter_flusher_) counter_flusher_->stop();
-  if (scans_) scans_->stop();
-  if (replicator_ && !applier_) {
-    if (const Status saved = replicator_->stop(); !saved)
+  if (disk_) disk_->stop_scans();
+  if (disk_ && disk_->applier() != nullptr) {
+    failure = save();
+  } else if (group_) {
+    if (const Status saved = group_->stop(); !saved)
       failure = Failure{kExitOther, to_string(saved.error())};
   }
-  if (applier_) {
-    constexpr std::int64_t kPatienceMs = 10'000;  // applier_->stop() waits at least as long again
-    const CounterCells::Swept ended = counter_flusher_->end(kPatienceMs);
-    if (replicator_) (void)replicator_->stop();
-    if (const Status saved = applier_->stop(); !saved) {
-      failure = Failure{kExitOther, to_string(saved.error())};
-    } else if (!ended.status) {
-      failure =
-          Failure{kExitOther, fmt::format("the last changes of {} one-sided counters are lost: {}",
-                                          ended.left, to_string(ended.status.error()))};
-    }
-  }
-  if (engine_) {
-    if (const Status closed = engine_->close(); !closed && !failure) {
-      failure = Failure{kExitOther, fmt::format("closing the data directory {} failed: {}",
-                                                options_.data_dir, to_string(closed.error()))};
-    }
-  }
-  if (ended_ && ended_->has_copy && !failure) failure = install_received_copy();
+  if (auto open = data_.close(); open && !failure) failure = std::move(open);
+  if (ended() && ended()->has_copy && !failure) failure = data_.install_received_copy();
   monitor_.close();
   if (auto damaged = check_memory(); damaged && !failure) failure = std::move(damaged);
   if (std::exchange(ready_, false) && !failure) {

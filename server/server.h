@@ -32,7 +32,6 @@
 // Thread safety: one owner.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -43,28 +42,21 @@
 
 #include "common/clock.h"
 #include "rdma/choose.h"
-#include "server/admission/authentication.h"
-#include "server/admission/revocations.h"
-#include "server/background/backups.h"
 #include "server/background/counter_flusher.h"
-#include "server/background/disk_fetcher.h"
-#include "server/background/scans.h"
 #include "server/background/store_maintenance.h"
-#include "server/background/warm_up.h"
+#include "server/clients/network/endpoints.h"
+#include "server/data_directory.h"
+#include "server/disk_work.h"
+#include "server/group_member.h"
+#include "server/log/commit_log.h"
 #include "server/memory/memory.h"
 #include "server/monitor/disk_watch.h"
-#include "server/monitor/group_watch.h"
 #include "server/monitor/monitor.h"
-#include "server/network/endpoints.h"
-#include "server/persistence/applier.h"
-#include "server/persistence/commit_log.h"
-#include "server/persistence/lock_file.h"
-#include "server/persistence/storage_engine.h"
 #include "server/program/options.h"
 #include "server/program/wall_clock.h"
-#include "server/replica/replicator.h"
 #include "server/request/outcome_archive.h"
 #include "server/store/store.h"
+#include "server/user_access.h"
 
 namespace rocksdb {
 class Env;
@@ -80,8 +72,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Files and clock of the database, for start(); without the call the system's. Tests pass a disk
-  // that forgets.
+  // Files and clock of the database, for start(). Without this call the system's are used. Tests
+  // pass a disk that forgets.
   void use_database_env(std::shared_ptr<rocksdb::Env> env) { database_env_ = std::move(env); }
   // start() calls it just before the first step that makes a promise to a client.
   void before_serving(std::function<void()> call) { before_serving_ = std::move(call); }
@@ -91,24 +83,19 @@ class Server {
   bool ready() const { return ready_; }
   // How often tick() is to be called, in nanoseconds.
   Nanos tick_every() const;
-  // Call it so often: advances the tick by which clients see that the server is alive. Blocks when
-  // a replica is elected, until clients are admitted.
+  // Call every tick_every(). Advances the tick by which clients see that the server is alive. When
+  // a replica is elected, blocks until clients are admitted.
   void tick();
   // Why a replica has ended its part in the group; nullopt: it has not. Then call stop().
-  struct Ended {
-    Failure failure;
-    bool may_start_again = false;  // a new process would be a backup
-    bool has_copy = false;         // of the primary's database, to be installed
-  };
-  const std::optional<Ended>& ended() const { return ended_; }
+  using Ended = GroupMember::Ended;
+  std::optional<Ended> ended() const { return group_ ? group_->ended() : std::nullopt; }
   // The primary of a group begins to hand over to another replica: go on with tick() until it is
   // not leaving any more, or has ended. False: there is nothing, or nobody, to hand over to. Blocks
-  // for milliseconds.
-  bool begin_leaving();
-  bool is_leaving() const;
-  // Reads the users file again (SIGHUP). Ends the sessions of users that were removed or changed.
-  // If the file is invalid, nothing changes and an error is logged. Call it after start().
-  void read_users_again();
+  // as GroupMember::begin_leaving().
+  bool begin_leaving() { return group_ && group_->begin_leaving(); }
+  bool is_leaving() const { return group_ && group_->is_leaving(); }
+  // Reads the users file again (SIGHUP). Call it after start().
+  void read_users_again() { access_.read_again(); }
   // Ends all connections, saves all accepted writes and closes the database. Blocks.
   std::optional<Failure> stop();
 
@@ -119,33 +106,28 @@ class Server {
   std::optional<Failure> start_parts();
   std::optional<Failure> check_threads() const;
   std::optional<Failure> load_users();
-  std::optional<Failure> lock_data();
+  bool has_disk() const { return !options_.data_dir.empty(); }
+  std::optional<Failure> begin_without_disk();
   std::optional<Failure> start_monitor();
   std::optional<Failure> open_data();
-  std::optional<Failure> open_backups();
-  void make_scans();
+  std::optional<Failure> create_memory(std::unique_ptr<StoreMemory>* made) const;
   std::optional<Failure> open_network();
   std::optional<Failure> join_group();
-  void follow_group();
-  std::optional<Failure> become_primary(std::uint32_t term);
+  std::optional<Failure> lead(std::uint32_t term);
   std::optional<Failure> open_log();
-  std::optional<Failure> check_group() const;
-  std::optional<Failure> install_received_copy() const;
   void disk_moved();
   void tick_memory();
   void replicate();
-  Worker::ChangeGroup change_of_group();
   std::optional<Failure> create_store();
   std::optional<Failure> create_workers();
-  DiskReads disk_reads() const;
-  void create_disk_fetcher();
   void start_maintenance();
-  void start_loading();
   std::optional<Failure> begin_serving();
+  std::uint32_t store_number() const;
   void publish_marks();
+  std::optional<Failure> save();
   std::optional<Failure> check_memory();
   void follow_wall_clock();
-  std::uint64_t group_unix_ms_at_0(std::uint64_t wall_at_0);
+  void follow_group_time();
   LogFacts log_facts() const;
   std::string_view who_may_connect() const;
   MemoryFacts memory_facts() const;
@@ -158,38 +140,27 @@ class Server {
   const Nanos started_;
 
   // In order of creation; destroyed in reverse order.
-  std::shared_ptr<Authentication> authentication_;  // nullptr: no users
-  std::unique_ptr<Revocations> revocations_;        // likewise
-  std::optional<LockFile> lock_;
-  std::unique_ptr<StorageEngine> engine_;               // nullptr: memory only
-  std::unique_ptr<ConfigurationStore> configurations_;  // nullptr: in no group
-  std::unique_ptr<Replicator> replicator_;              // likewise
-  Storage* storage_ = nullptr;                          // what the applier writes to
-  std::uint64_t latest_unix_ms_ = 0;                    // that keys of a group expired by
-  std::string followed_;                                // the primary that was logged
+  DataDirectory data_;
+  UserAccess access_;
+  std::unique_ptr<GroupMember> group_;  // nullptr: in no group
+  Replicator* replicator_ = nullptr;    // of group_
+  StorageEngine* engine_ = nullptr;     // of data_; nullptr: memory only
+  Storage* storage_ = nullptr;          // what the applier writes to
   std::uint32_t boot_ = 0;
   std::optional<WallClock> wall_;  // used by the main thread
   std::unique_ptr<CommitLog> log_;
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<Store> store_;
-  std::unique_ptr<Applier> applier_;
-  std::unique_ptr<Backups> backups_;  // nullptr: backups are disabled
+  std::unique_ptr<DiskWork> disk_;  // nullptr: memory only
   std::unique_ptr<CounterFlusher> counter_flusher_;
-  std::unique_ptr<Scans> scans_;               // nullptr: memory only
-  std::unique_ptr<DiskFetcher> disk_fetcher_;  // nullptr: all records are in memory
-  std::unique_ptr<WarmUp> warm_up_;            // likewise
   std::unique_ptr<OutcomeArchive> outcomes_;
   std::shared_ptr<const LoggedOutcomes> earlier_outcomes_;  // nullptr: in no group
   std::unique_ptr<Endpoints> endpoints_;
   std::unique_ptr<StoreMaintenance> maintenance_;
-  std::uint64_t estimated_records_ = 0;  // on disk at the start
-  DiskWatch disk_watch_;                 // used by the main thread
-  GroupWatch group_watch_;               // likewise
-  std::optional<Ended> ended_;
+  DiskWatch disk_watch_;  // used by the main thread
   bool ready_ = false;
   bool stopped_ = false;
-  Nanos leaving_until_ = 0;  // 0: not leaving
-  Monitor monitor_;          // last: it reads the other members, so it is destroyed first
+  Monitor monitor_;  // last: it reads the other members, so it is destroyed first
 };
 
 }  // namespace rkv::server

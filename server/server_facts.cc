@@ -6,7 +6,8 @@
 namespace rkv::server {
 
 LogFacts Server::log_facts() const {
-  const Applier::Counts disk = applier_ ? applier_->counts() : Applier::Counts{};
+  const Applier::Counts disk =
+      disk_ && disk_->applier() != nullptr ? disk_->applier()->counts() : Applier::Counts{};
   // This server's own marks: they tell how far its own disk is behind. Read in this order, so that
   // each mark is at or below the next.
   const std::uint64_t sync_mark = log_->sync_mark();
@@ -56,10 +57,11 @@ ServerFacts Server::facts() const {
   return {.store = store_->stats(),
           .memory = memory_facts(),
           .log = log_facts(),
-          .load = {.loaded = warm_up_ ? warm_up_->records() : 0, .estimated = estimated_records_},
+          .load = disk_ ? disk_->load() : LoadFacts{},
           .workers = endpoints_->workers(),
           .endpoints = endpoints_->endpoints(),
           .refusals = endpoints_->refusals(),
+          .challenges = endpoints_->challenges(),
           .max_clients = options_.max_clients,
           .durability = options_.durability,
           .epoch = memory_->epoch(),

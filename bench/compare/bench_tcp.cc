@@ -7,7 +7,7 @@
 //         memcached they are one `get` with as many keys, which is the least work for memcached
 //   run   --threads connections, each with --depth operations of --workload in flight
 //
-// As many requests are written at once and all answers read, as redis-benchmark -P does.
+// That many requests are written at once, and then all answers read, like redis-benchmark -P.
 //
 // Needs a running redis-server or memcached; --protocol says which. Prints one JSON object. Exit
 // status: see program.h.

@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <functional>
 #include <limits>
+#include <sstream>
 
 #include "bench/kvbench/keys.h"
+#include "common/named_file.h"
 #include "rkv/limits.h"
 
 namespace rkv::kvbench {
@@ -125,8 +124,12 @@ void AcknowledgedCounter::acknowledge(std::uint64_t number) {
 
 OrSentence<LengthHistogram> LengthHistogram::read_file(const std::string& path) {
   constexpr std::uint64_t kMostBuckets = 1'000'000;
-  std::ifstream in(path);
-  if (!in) return std::unexpected(fmt::format("{}: {}", path, std::strerror(errno)));
+  constexpr std::size_t kLargest = std::size_t{64} << 20;  // more than so many buckets need
+  auto text = read_named_file(path, kLargest);
+  if (!text && text.error().is_too_long)
+    return std::unexpected(fmt::format("{}: larger than 64 MiB: this is not a histogram", path));
+  if (!text) return std::unexpected(fmt::format("{}: {}", path, text.error().why));
+  std::istringstream in(std::move(*text));
   LengthHistogram histogram;
   std::size_t line_number = 0;
   for (std::string line; std::getline(in, line);) {

@@ -14,15 +14,12 @@
 #include "bench/kvbench/options.h"
 #include "bench/kvbench/report.h"
 #include "bench/kvbench/run.h"
+#include "common/keep_descriptors.h"
 
 namespace rkv::kvbench {
 namespace {
 
-void complain(const std::string& sentence) {
-  std::fputs(fmt::format("kvbench: {}\n", sentence).c_str(), stderr);
-}
-
-// False: writing failed, and the failure was reported.
+// Returns false if writing failed; then the failure was reported.
 bool write_out(const std::string& text, const std::string& path) {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
@@ -81,11 +78,13 @@ int run_program(const std::vector<std::string>& command) {
 }  // namespace
 }  // namespace rkv::kvbench
 
+RKV_KEEP_STANDARD_DESCRIPTORS;
+
 int main(int argc, char** argv) {
   try {
     return rkv::kvbench::run_program({argv, argv + argc});
   } catch (const std::exception& problem) {  // mostly std::bad_alloc
-    std::fprintf(stderr, "kvbench: %s\n", problem.what());
+    rkv::kvbench::complain(problem.what());
     return rkv::kvbench::kPartial;
   }
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "client/cli/options.h"
+#include "client/engine/option_table.h"
 #include "common/parse.h"
 #include "common/random.h"
 #include "common/thread.h"
@@ -103,11 +104,10 @@ struct Words {
 // Flags that stand for a property.
 constexpr std::pair<std::string_view, const char*> kPropertyFlags[] = {
     {"-threads", "threadcount"}, {"-target", "target"}, {"-l", "label"}, {"-db", "db"}};
-// Flags that are kvclient's.
-constexpr std::string_view kConnectionFlags[] = {
-    "--user",      "--secret-file", "--server", "--servers",  "--servers-file",
-    "--transport", "--poll",        "--cache",  "--timeout",  "--device",
-    "-d",          "--ib-port",     "-i",       "--gid-index"};
+// Flags whose values are checked later.
+constexpr std::pair<std::string_view, std::string Words::*> kOwnFlags[] = {
+    {"--output", &Words::output}, {"--in-flight", &Words::in_flight},   {"--cpus", &Words::cpus},
+    {"--update", &Words::update}, {"--durability", &Words::durability}, {"--seed", &Words::seed}};
 
 bool take_switch(Words& words, std::string_view flag) {
   if (flag == "-load") {
@@ -128,8 +128,9 @@ bool take_switch(Words& words, std::string_view flag) {
 
 // Takes a flag with its value; false: unknown flag.
 bool take_pair(Words& words, const std::string& flag, const std::string& value) {
-  const auto* property =
-      std::ranges::find_if(kPropertyFlags, [&](const auto& one) { return one.first == flag; });
+  const auto is_it = [&](const auto& one) { return one.first == flag; };
+  const auto* property = std::ranges::find_if(kPropertyFlags, is_it);
+  const auto* own = std::ranges::find_if(kOwnFlags, is_it);
   if (property != std::end(kPropertyFlags)) {
     words.set.push_back({property->second, value, flag});
   } else if (flag == "-P" && value.empty()) {
@@ -143,19 +144,9 @@ bool take_pair(Words& words, const std::string& flag, const std::string& value) 
     } else {
       words.set.push_back({value.substr(0, equals), value.substr(equals + 1)});
     }
-  } else if (flag == "--output") {
-    words.output = value;
-  } else if (flag == "--in-flight") {
-    words.in_flight = value;
-  } else if (flag == "--cpus") {
-    words.cpus = value;
-  } else if (flag == "--update") {
-    words.update = value;
-  } else if (flag == "--durability") {
-    words.durability = value;
-  } else if (flag == "--seed") {
-    words.seed = value;
-  } else if (std::ranges::find(kConnectionFlags, flag) != std::end(kConnectionFlags)) {
+  } else if (own != std::end(kOwnFlags)) {
+    words.*own->second = value;
+  } else if (cli::is_connection_flag(flag)) {
     words.connection.push_back(flag);
     words.connection.push_back(value);
   } else {
@@ -239,11 +230,11 @@ OrSentence<void> set_cpus(Options& options, const Words& words) {
 }
 
 OrSentence<void> set_in_flight(Options& options, const Words& words) {
-  constexpr std::uint64_t kMost = 1024;  // limit of ClientOptions::reads_in_flight
-  const auto in_flight = parse_number<std::uint64_t>(words.in_flight, 1, kMost);
+  const auto in_flight =
+      parse_number<std::uint64_t>(words.in_flight, 1, client::kMostReadsInFlight);
   if (!in_flight) {
-    return std::unexpected(
-        fmt::format("--in-flight needs a whole number from 1 to 1024, not '{}'", words.in_flight));
+    return std::unexpected(fmt::format("--in-flight needs a whole number from 1 to {}, not '{}'",
+                                       client::kMostReadsInFlight, words.in_flight));
   }
   if (!words.update.empty() && words.update != "atomic" && words.update != "plain") {
     return std::unexpected(fmt::format("--update needs atomic or plain, not '{}'", words.update));
@@ -253,10 +244,9 @@ OrSentence<void> set_in_flight(Options& options, const Words& words) {
     if (words.update == "atomic") {
       return std::unexpected("--update atomic needs --in-flight 1");
     }
-    constexpr std::uint32_t kMostRequests = 256;
     options.client.reads_in_flight = std::max(options.client.reads_in_flight, options.in_flight);
     options.client.requests_in_flight = static_cast<std::uint16_t>(std::clamp<std::uint32_t>(
-        options.in_flight, options.client.requests_in_flight, kMostRequests));
+        options.in_flight, options.client.requests_in_flight, client::kMostRequestsInFlight));
   }
   options.plain_updates = words.update == "plain" || options.in_flight > 1;
   return {};

@@ -46,7 +46,7 @@ struct Options {
   std::vector<std::string> notes;  // warnings for standard error
 };
 
-// What the arguments request: a run, or a text to print before exit with kDone or kUsage.
+// The request of the arguments: a run, or a text to print before exit with kDone or kUsage.
 struct Parsed {
   enum class Kind : std::uint8_t { kRun, kText, kUsageError };
   Kind kind = Kind::kRun;

@@ -4,15 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <utility>
 
+#include "common/named_file.h"
 #include "common/parse.h"
 
 namespace rkv::kvbench {
@@ -218,22 +214,12 @@ OrSentence<void> Properties::read_text(std::string_view text, const std::string&
 
 OrSentence<void> Properties::read_file(const std::string& path) {
   constexpr std::size_t kLargest = std::size_t{1} << 20;
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    return std::unexpected(fmt::format("{}: a directory, not a property file", path));
-  }
-  std::ostringstream bytes;
-  if (in) bytes << in.rdbuf();
-  if (!in || in.bad()) {
-    return std::unexpected(fmt::format("{}: {}", path, std::strerror(errno != 0 ? errno : EIO)));
-  }
-  const std::string text = bytes.str();
-  if (text.size() > kLargest) {
+  const auto text = read_named_file(path, kLargest);
+  if (!text && text.error().is_too_long) {
     return std::unexpected(fmt::format("{}: larger than 1 MiB: this is not a property file", path));
   }
-  return read_text(text, path);
+  if (!text) return std::unexpected(fmt::format("{}: {}", path, text.error().why));
+  return read_text(*text, path);
 }
 
 void Properties::set(const std::string& name, std::string value, std::string place) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <latch>
 #include <limits>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "bench/kvbench/watch.h"
 #include "bench/kvbench/worker.h"
 #include "client/cli/connect.h"
+#include "common/standard_streams.h"
 #include "common/thread.h"
 
 namespace rkv::kvbench {
@@ -84,7 +84,28 @@ std::optional<Failure> probe(Cluster& control, const Options& options) {
   const std::string first = options.workload.keys.name(options.workload.insert_start);
   const auto got = control.get(first);
   if (!got && got.error().code == Code::kNotFound) {
-    fmt::print(stderr, "kvbench: the first record, {}, is missing: was -load run?\n", first);
+    complain(fmt::format("the first record, {}, is missing: was -load run?", first));
+  }
+  return std::nullopt;
+}
+
+// A server disconnects its clients in turn if there are more than places for them, so that a run
+// with too many threads would measure that. The statistics need the role admin; without them
+// nothing is said.
+std::optional<Failure> place_problem(Cluster& control, std::uint32_t threads) {
+  const std::uint64_t connections = std::uint64_t{threads} + 1;  // this client's as well
+  for (const auto& text : control.server_stats()) {
+    if (!text) continue;
+    const auto stats = nlohmann::json::parse(*text, nullptr, false);
+    if (!stats.is_object()) continue;
+    const auto places = stats.value("max_clients", connections);
+    if (places >= connections) continue;
+    return Failure{
+        .exit_code = kUsage,
+        .sentence = fmt::format(
+            "{} threads make {} connections, and the server has places for {}: use fewer "
+            "-threads, or start kvserver with --max-clients {}",
+            threads, connections, places, connections)};
   }
   return std::nullopt;
 }
@@ -106,8 +127,9 @@ class Run {
     threads_ = options_.threads;
     if (total_ != 0 && threads_ > total_) {
       threads_ = static_cast<std::uint32_t>(total_);
-      fmt::print(stderr, "kvbench: only {} threads, one per operation\n", threads_);
+      complain(fmt::format("only {} threads, one per operation", threads_));
     }
+    if (auto problem = place_problem(*control_, threads_)) return problem;
     for (std::uint32_t i = 0; i < threads_; ++i) {
       auto connected = connect(options_, options_.client);
       if (!connected) return connected.error();
@@ -174,7 +196,7 @@ class Run {
     if (options_.cpus.empty()) return;
     const unsigned cpu = options_.cpus[thread % options_.cpus.size()];
     if (stay_on(cpu)) return;
-    fmt::print(stderr, "kvbench: cannot bind thread {} to processor {}\n", thread, cpu);
+    complain(fmt::format("cannot bind thread {} to processor {}", thread, cpu));
   }
 
   void join() {
@@ -279,6 +301,10 @@ class Run {
 };
 
 }  // namespace
+
+void complain(const std::string& sentence) {
+  write_to_stderr(fmt::format("kvbench: {}\n", sentence), kReaderWaitMs);
+}
 
 std::expected<Results, Failure> run(const Options& options) {
   Run run(options);

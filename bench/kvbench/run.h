@@ -54,4 +54,7 @@ struct Results {
 
 std::expected<Results, Failure> run(const Options& options);
 
+// Prints "kvbench: SENTENCE" on standard error.
+void complain(const std::string& sentence);
+
 }  // namespace rkv::kvbench

@@ -5,7 +5,8 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdio>
+
+#include "common/standard_streams.h"
 
 namespace rkv::kvbench {
 
@@ -70,7 +71,7 @@ std::string StatusLine::line(Nanos now, std::uint64_t done, std::uint64_t total,
 void StatusLine::print(Nanos now, std::uint64_t done, std::uint64_t total,
                        const std::vector<Row>& rows) {
   const std::string text = line(now, done, total, rows, now_text()) + "\n";
-  std::fputs(text.c_str(), stderr);
+  write_to_stderr(text, 0);  // the measurement waits for nobody who reads it
   last_ = now;
   last_done_ = done;
 }

@@ -82,10 +82,10 @@ class Worker {
     return began + static_cast<Nanos>(done) * tick_;
   }
 
-  // False: the load must end.
+  // Returns false if the load must end.
   bool load_one();
   bool insert_again(const Draft& draft, Answer answer);  // after a failed insertion
-  // False: a stop was requested before a record was chosen.
+  // Returns false if a stop was requested before a record was chosen.
   bool transaction();
   // ---- worker_batch.cc: several operations at once
   void run_batches(Nanos began);

@@ -167,7 +167,7 @@ void Worker::skip_unread(Nanos begin) {
   });
 }
 
-// False: an insertion failed and the load must end.
+// Returns false if an insertion failed and the load must end.
 bool Worker::after_put(Slot& slot, Nanos begin, Nanos put_begin) {
   const auto from = [&](Nanos start) {
     return Times{.due = slot.due != 0 ? slot.due : start, .begin = start, .end = slot.put};

@@ -2,8 +2,9 @@
 // field and length for each operation. Names, defaults and meaning are those of
 // site.ycsb.workloads.CoreWorkload.
 //
-//   auto workload = Workload::create(properties, Phase::kTransactions);
-//   Chooser chooser(*workload, seed);                 // one per thread
+//   auto settings = read_workload(properties, Phase::kTransactions);
+//   Workload workload(*settings);
+//   Chooser chooser(workload, seed);                  // one per thread
 //   switch (chooser.operation()) { case Operation::kRead: key = chooser.record(); ...
 //
 // Thread safety: a Workload is shared, a Chooser belongs to one thread.

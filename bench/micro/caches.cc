@@ -59,7 +59,8 @@ void group_cache_find(benchmark::State& state) {
   std::size_t at = 0;
   for ([[maybe_unused]] auto _ : state) {
     const Group* group = cache.find({.extent = 1, .number = wanted[at]});
-    if (group != nullptr) benchmark::DoNotOptimize(group->header);
+    std::uint64_t header = group != nullptr ? group->header : 0;
+    benchmark::DoNotOptimize(header);
     at = at + 1 == wanted.size() ? 0 : at + 1;
   }
   count_hits(state, wanted, [&](std::uint32_t number) {
@@ -74,7 +75,7 @@ void slot_cache_find(benchmark::State& state) {
   const auto wanted = asked_for(state);
   std::size_t at = 0;
   for ([[maybe_unused]] auto _ : state) {
-    const Slot slot = cache.find(KeyHash(mix64(wanted[at])));
+    Slot slot = cache.find(KeyHash(mix64(wanted[at])));
     benchmark::DoNotOptimize(slot);
     at = at + 1 == wanted.size() ? 0 : at + 1;
   }

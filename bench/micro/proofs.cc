@@ -1,5 +1,5 @@
-// What a client computes to find a key's slot and to verify what it has READ, and what the server
-// computes for that; each beside its lower bound.
+// The computations of a client that finds a key's slot and verifies what it has READ, and those of
+// the server for that. Each stands beside its lower bound.
 #include <benchmark/benchmark.h>
 
 #include <cstring>

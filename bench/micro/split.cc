@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "bench/micro/plain_memory.h"
 #include "common/check.h"

@@ -1,11 +1,11 @@
 // bench_verbs_streams: the one-way throughput of a stream of the verbs library over each of its
 // transports, and of its comparisons.
 //
-//   send_receive, credit_ring, read_ring   Stream over these, on the first active device, or on the
-//                                          one of --address
-//   memory                                 Stream over memory: its cost without a device
-//   raw                                    SENDs by verbs' own functions: raw.cc
-//   tcp                                    TCP over loopback: tcp.cc
+//   send_receive, credit_ring   Stream over these, on the first active device, or on the one of
+//                               --address
+//   memory                      Stream over memory: its cost without a device
+//   raw                         SENDs by verbs' own functions: raw.cc
+//   tcp                         TCP over loopback: tcp.cc
 //
 // One thread writes --bytes at a time until --total bytes are written; another reads up to as many
 // at a time. Both wait adaptively, TCP in the kernel. Prints one JSON object, in which bytes_sent
@@ -18,7 +18,6 @@
 #include "bench/verbs/streams.h"
 #include "rkv/rdma/message/credit_ring.h"
 #include "rkv/rdma/message/memory_transport.h"
-#include "rkv/rdma/message/read_ring.h"
 #include "rkv/rdma/message/send_receive.h"
 #include "rkv/rdma/message/stream.h"
 
@@ -138,11 +137,6 @@ json credit_ring(const Arguments& given) {
   return over(CreditRingBuilder{ring_of(flow)}, given, flow);
 }
 
-json read_ring(const Arguments& given) {
-  const Flow flow = flow_of(given);
-  return over(ReadRingBuilder{ring_of(flow)}, given, flow);
-}
-
 json memory(const Arguments& given) {
   const Flow flow = flow_of(given);
   auto [writes, reads] =
@@ -166,7 +160,6 @@ int main(int argc, char** argv) {
                  {"depth", "messages in flight", 8}},
        .phases = {{"send_receive", send_receive},
                   {"credit_ring", credit_ring},
-                  {"read_ring", read_ring},
                   {"memory", memory},
                   {"raw", [](const Arguments& given) { return raw(flow_of(given)); }},
                   {"tcp", [](const Arguments& given) { return tcp(flow_of(given)); }}},

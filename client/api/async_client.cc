@@ -7,10 +7,15 @@
 #include "client/async/outcomes.h"
 #include "client/link/choose.h"
 #include "common/check.h"
+#include "rkv/one_user.h"
 
 namespace rkv {
 
 using client::AsyncEngine;
+
+namespace {
+thread_local std::size_t needed_by_last_callback = 0;
+}  // namespace
 
 AsyncClient::AsyncClient(std::unique_ptr<AsyncEngine> engine) : engine_(std::move(engine)) {}
 AsyncClient::AsyncClient(AsyncClient&&) noexcept = default;
@@ -28,8 +33,7 @@ AsyncEngine& AsyncClient::engine() const {
 
 Result<AsyncClient> AsyncClient::connect(const ClientOptions& options, std::string* refusal) {
   RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(options, options.timeout));
-  auto made = connect(options, std::shared_ptr<rdma::Transport>(std::move(chosen.transport)),
-                      nullptr, refusal);
+  auto made = connect(options, std::move(chosen.transport), nullptr, refusal);
   if (made) made->engine_->engine().description = std::move(chosen.reason);
   return made;
 }
@@ -51,7 +55,11 @@ Result<Value> AsyncClient::to_value(const AsyncRequest& request, const Result<Ou
   return client::value_of(request, result);
 }
 Result<ValueSize> AsyncClient::to_size(const AsyncRequest& request, const Result<Outcome>& result) {
+  needed_by_last_callback = result ? result->value.value.size() : 0;
   return client::size_of(request, result);
+}
+std::size_t AsyncClient::needed_bytes() {
+  return needed_by_last_callback;
 }
 Result<Counter> AsyncClient::to_number(const AsyncRequest& request, const Result<Outcome>& result) {
   return client::counter_read(request, result);
@@ -70,6 +78,7 @@ Result<CounterSwap> AsyncClient::to_swap(const AsyncRequest& request,
 }
 
 Result<RegisteredBuffer> AsyncClient::allocate_buffer(std::size_t bytes) {
+  if (engine().is_inherited()) return std::unexpected(client::kInherited);
   RKV_ASSIGN_OR_RETURN(auto buffer, engine().memory()->allocate(bytes, rdma::Access::kLocal));
   return RegisteredBuffer(
       std::make_unique<RegisteredBuffer::State>(engine().memory(), std::move(buffer)));
@@ -97,6 +106,9 @@ Status AsyncClient::close() {
 }
 ClientStats AsyncClient::stats() const {
   return engine().stats();
+}
+const std::string& AsyncClient::last_refusal() {
+  return AsyncEngine::refusal();
 }
 const std::string& AsyncClient::describe() const {
   return engine().engine().description;

@@ -24,8 +24,13 @@ std::span<std::byte> RegisteredBuffer::bytes() const {
   return state_->buffer->bytes();
 }
 
+bool RegisteredBuffer::is_inherited() const {
+  return state_.get_deleter().guard.is_inherited();
+}
+
 Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
   user_.check_owner();
+  if (user_.is_inherited()) return std::unexpected(client::kInherited);
   const auto memory = std::make_shared<client::UserMemory>(engine_->session.transport);
   RKV_ASSIGN_OR_RETURN(auto buffer, memory->allocate(bytes, rdma::Access::kRemoteRead));
   return RegisteredBuffer(std::make_unique<RegisteredBuffer::State>(memory, std::move(buffer)));
@@ -33,13 +38,14 @@ Result<RegisteredBuffer> Client::allocate_buffer(std::size_t bytes) {
 
 Result<ValueSize> Client::get_registered(std::string_view key, RegisteredBuffer& buffer,
                                          const GetOptions& options) {
-  const client::OneUser::Use use(user_);
   RKV_CHECK(buffer.state_ != nullptr, kMovedFrom);
-  if (buffer.state_->buffer->transport() != engine_->session.transport.get())
-    return fail(Code::kInvalidArgument, kForeign);
-  return engine_->getter.get_into(
-      as_bytes(key), options,
-      {.bytes = buffer.bytes(), .local_key = buffer.state_->buffer->region().local_key()});
+  return on(key, options.timeout, [&](client::Engine& engine) -> Result<ValueSize> {
+    if (buffer.state_->buffer->transport() != engine.session.transport.get())
+      return fail(Code::kInvalidArgument, kForeign);
+    return engine.getter.get_into(
+        as_bytes(key), options,
+        {.bytes = buffer.bytes(), .local_key = buffer.state_->buffer->region().local_key()});
+  });
 }
 
 std::size_t Client::needed_bytes() const {
@@ -49,19 +55,20 @@ std::size_t Client::needed_bytes() const {
 
 Result<std::uint64_t> Client::put_from(std::string_view key, const RegisteredBuffer& buffer,
                                        std::size_t length, const PutOptions& options) {
-  const client::OneUser::Use use(user_);
   RKV_CHECK(buffer.state_ != nullptr, kMovedFrom);
-  if (buffer.state_->buffer->transport() != engine_->session.transport.get())
-    return fail(Code::kInvalidArgument, kForeign);
-  if (length > buffer.bytes().size()) {
-    return fail(Code::kInvalidArgument, "the buffer is shorter than the value to be put");
-  }
-  const std::string_view value = as_text(buffer.bytes().first(length));
-  RKV_ASSIGN_OR_RETURN(const Request put, client::put_request(key, value, options));
-  const auto reply = engine_->requester.write(put, engine_->connector.deadline(options.timeout),
+  return on(key, options.timeout, [&](client::Engine& engine) -> Result<std::uint64_t> {
+    if (buffer.state_->buffer->transport() != engine.session.transport.get())
+      return fail(Code::kInvalidArgument, kForeign);
+    if (length > buffer.bytes().size()) {
+      return fail(Code::kInvalidArgument, "the buffer is shorter than the value to be put");
+    }
+    const std::string_view value = as_text(buffer.bytes().first(length));
+    RKV_ASSIGN_OR_RETURN(const Request put, client::put_request(key, value, options));
+    const auto reply = engine.requester.write(put, engine.connector.deadline(options.timeout),
                                               buffer.state_->buffer->region().remote_key());
-  if (!reply) return std::unexpected(reply.error());
-  return reply->response().version.bits;
+    if (!reply) return std::unexpected(reply.error());
+    return reply->response().version.bits;
+  });
 }
 
 }  // namespace rkv

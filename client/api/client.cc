@@ -1,5 +1,6 @@
 #include "rkv/client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "client/engine/engine.h"
@@ -37,6 +38,11 @@ std::size_t Client::registered_bytes(const ClientOptions& options) {
 
 void Client::visit_all(std::span<const std::string_view> keys, client::GetVisitor visit,
                        void* target, const GetOptions& options) {
+  if (user_.is_inherited()) {
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      visit(target, i, std::unexpected(client::kInherited));
+    return;
+  }
   const client::OneUser::Use use(user_);
   const Deadline deadline = engine_->connector.deadline(options.timeout);
   client::KeysFeed feed(keys, options.at_least, visit, target);
@@ -45,6 +51,11 @@ void Client::visit_all(std::span<const std::string_view> keys, client::GetVisito
 
 void Client::put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                      const WriteOptions& options) {
+  if (user_.is_inherited()) {
+    for (std::size_t i = 0; i < items.size(); ++i)
+      visit(target, i, std::unexpected(client::kInherited));
+    return;
+  }
   const client::OneUser::Use use(user_);
   const Deadline deadline = engine_->connector.deadline(options.timeout);
   client::ItemsFeed feed(items, options.durability, deadline, visit, target);
@@ -53,6 +64,10 @@ void Client::put_all(std::span<const KeyValue> items, client::PutVisitor visit, 
 
 void Client::add_all(std::span<const CounterAddition> additions, Timeout timeout,
                      std::span<Result<Counter>> results) {
+  if (user_.is_inherited()) {
+    std::ranges::fill(results, Result<Counter>(std::unexpected(client::kInherited)));
+    return;
+  }
   const client::OneUser::Use use(user_);
   engine_->counters.multi_add(additions, engine_->connector.deadline(timeout), results);
 }
@@ -68,28 +83,30 @@ Request bare(Opcode opcode) {
 }  // namespace
 
 Status Client::ping(Timeout timeout) {
-  const client::OneUser::Use use(user_);
-  const auto reply =
-      engine_->requester.ask(bare(Opcode::kPing), engine_->connector.deadline(timeout));
-  if (!reply) return std::unexpected(reply.error());
-  return {};
+  return on({}, timeout, [&](Engine& engine) -> Status {
+    const auto reply =
+        engine.requester.ask(bare(Opcode::kPing), engine.connector.deadline(timeout));
+    if (!reply) return std::unexpected(reply.error());
+    return {};
+  });
 }
 
 Status Client::ping_one_sided(Timeout timeout) {
-  const client::OneUser::Use use(user_);
-  return engine_->connector.read_marks(engine_->connector.deadline(timeout));
+  return on({}, timeout, [&](Engine& engine) {
+    return engine.connector.read_marks(engine.connector.deadline(timeout));
+  });
 }
 
 Result<std::uint64_t> Client::flush(Timeout timeout) {
-  const client::OneUser::Use use(user_);
-  const auto reply =
-      engine_->requester.ask(bare(Opcode::kFlush), engine_->connector.deadline(timeout));
-  if (!reply) return std::unexpected(reply.error());
-  return reply->response().version.bits;
+  return on({}, timeout, [&](Engine& engine) -> Result<std::uint64_t> {
+    const auto reply =
+        engine.requester.ask(bare(Opcode::kFlush), engine.connector.deadline(timeout));
+    if (!reply) return std::unexpected(reply.error());
+    return reply->response().version.bits;
+  });
 }
 
 Result<std::uint64_t> Client::backup(std::string_view name, Timeout timeout) {
-  const client::OneUser::Use use(user_);
   if (!is_backup_name(name)) {
     return fail(Code::kInvalidArgument,
                 "a backup's name has 1 to 128 letters, digits, '.', '_' and '-', and begins with a "
@@ -97,21 +114,23 @@ Result<std::uint64_t> Client::backup(std::string_view name, Timeout timeout) {
   }
   Request request = bare(Opcode::kBackup);
   request.value = as_bytes(name);
-  const auto reply = engine_->requester.ask_once(request, engine_->connector.deadline(timeout));
-  if (!reply) return std::unexpected(reply.error());
-  return reply->response().version.bits;
+  return on({}, timeout, [&](Engine& engine) -> Result<std::uint64_t> {
+    const auto reply = engine.requester.ask_once(request, engine.connector.deadline(timeout));
+    if (!reply) return std::unexpected(reply.error());
+    return reply->response().version.bits;
+  });
 }
 
 Result<std::string> Client::server_stats(Timeout timeout) {
-  const client::OneUser::Use use(user_);
-  const auto reply =
-      engine_->requester.ask(bare(Opcode::kStats), engine_->connector.deadline(timeout));
-  if (!reply) return std::unexpected(reply.error());
-  return std::string(as_text(reply->response().value));
+  return on({}, timeout, [&](Engine& engine) -> Result<std::string> {
+    const auto reply =
+        engine.requester.ask(bare(Opcode::kStats), engine.connector.deadline(timeout));
+    if (!reply) return std::unexpected(reply.error());
+    return std::string(as_text(reply->response().value));
+  });
 }
 
 Result<std::uint64_t> Client::revoke_user(std::string_view name, Timeout timeout) {
-  const client::OneUser::Use use(user_);
   if (!is_user_name(name)) {
     return fail(Code::kInvalidArgument,
                 "a user's name has 1 to 64 letters, digits, '.', '_' and '-', and begins with a "
@@ -119,12 +138,14 @@ Result<std::uint64_t> Client::revoke_user(std::string_view name, Timeout timeout
   }
   Request request = bare(Opcode::kRevoke);
   request.value = as_bytes(name);
-  const auto reply = engine_->requester.ask(request, engine_->connector.deadline(timeout));
-  if (!reply && reply.error().code == Code::kNotFound) {
-    return fail(Code::kNotFound, "the server has no user of this name");
-  }
-  if (!reply) return std::unexpected(reply.error());
-  return load_le<std::uint64_t>(reply->response().value.data());
+  return on({}, timeout, [&](Engine& engine) -> Result<std::uint64_t> {
+    const auto reply = engine.requester.ask(request, engine.connector.deadline(timeout));
+    if (!reply && reply.error().code == Code::kNotFound) {
+      return fail(Code::kNotFound, "the server has no user of this name");
+    }
+    if (!reply) return std::unexpected(reply.error());
+    return load_le<std::uint64_t>(reply->response().value.data());
+  });
 }
 
 namespace {
@@ -146,13 +167,15 @@ Status change_group(client::Engine& engine, Opcode opcode, std::string_view repl
 }  // namespace
 
 Status Client::move_primary(std::string_view replica, Timeout timeout) {
-  const client::OneUser::Use use(user_);
-  return change_group(*engine_, Opcode::kMovePrimary, replica, timeout);
+  return on({}, timeout, [&](Engine& engine) {
+    return change_group(engine, Opcode::kMovePrimary, replica, timeout);
+  });
 }
 
 Status Client::remove_replica(std::string_view replica, Timeout timeout) {
-  const client::OneUser::Use use(user_);
-  return change_group(*engine_, Opcode::kRemoveReplica, replica, timeout);
+  return on({}, timeout, [&](Engine& engine) {
+    return change_group(engine, Opcode::kRemoveReplica, replica, timeout);
+  });
 }
 
 ClientStats& ClientStats::operator+=(const ClientStats& other) {
@@ -180,8 +203,8 @@ ClientStats& ClientStats::operator+=(const ClientStats& other) {
 }
 
 Result<ScanPage> Client::scan(const ScanOptions& options) {
-  const client::OneUser::Use use(user_);
-  return client::PageReader(*engine_).read(options);
+  return on({}, options.timeout,
+            [&](Engine& engine) { return client::PageReader(engine).read(options); });
 }
 
 ClientStats Client::stats() const {

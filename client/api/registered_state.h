@@ -1,4 +1,4 @@
-// What a RegisteredBuffer owns: the buffer, and its place among those that operations find.
+// The state of a RegisteredBuffer: the buffer, and its entry among those that operations find.
 //
 // Thread safety: none.
 #pragma once

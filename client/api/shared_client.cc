@@ -31,9 +31,7 @@ SharedClient::~SharedClient() = default;
 Result<SharedClient> SharedClient::connect(const ClientOptions& options, std::size_t connections,
                                            std::string* refusal) {
   RKV_ASSIGN_OR_RETURN(auto chosen, client::choose_transport(options, options.timeout));
-  auto made =
-      connect(options, connections, std::shared_ptr<rdma::Transport>(std::move(chosen.transport)),
-              nullptr, refusal);
+  auto made = connect(options, connections, std::move(chosen.transport), nullptr, refusal);
   if (made) made->engines_->describe_as(std::move(chosen.reason));
   return made;
 }
@@ -196,7 +194,7 @@ void SharedClient::add_all(std::span<const CounterAddition> additions, Timeout t
 
 std::vector<Result<ValueSize>> SharedClient::multi_get_buffers(
     std::span<const std::string_view> keys, std::span<const std::span<std::byte>> buffers,
-    const GetOptions& options) {
+    const GetOptions& options, std::span<std::size_t> needed) {
   std::vector<Result<ValueSize>> results(
       keys.size(), fail(Code::kInvalidArgument, "there must be as many buffers as keys"));
   if (keys.size() != buffers.size()) return results;
@@ -210,11 +208,14 @@ std::vector<Result<ValueSize>> SharedClient::multi_get_buffers(
   engines().call_many(keys.size(), options.timeout, request,
                       [&](std::size_t i, const Result<Outcome>& result) {
                         results[i] = client::size_of(request(i), result);
+                        if (i < needed.size() && result && !results[i])
+                          needed[i] = result->value.value.size();
                       });
   return results;
 }
 
 Result<RegisteredBuffer> SharedClient::allocate_buffer(std::size_t bytes) {
+  if (engines().is_inherited()) return std::unexpected(client::kInherited);
   RKV_ASSIGN_OR_RETURN(auto buffer, engines().memory()->allocate(bytes, rdma::Access::kLocal));
   return RegisteredBuffer(
       std::make_unique<RegisteredBuffer::State>(engines().memory(), std::move(buffer)));
@@ -224,6 +225,10 @@ Result<RegisteredBuffer> SharedClient::allocate_buffer(std::size_t bytes) {
 
 std::size_t SharedClient::needed_bytes() {
   return needed_by_this_thread;
+}
+
+const std::string& SharedClient::last_refusal() {
+  return SharedEngines::refusal_of_this_thread();
 }
 
 Result<ScanPage> SharedClient::scan(const ScanOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 namespace rkv::client {
 
@@ -18,9 +19,10 @@ Result<std::unique_ptr<SharedEngines>> SharedEngines::create(
       Deadline::after_ms(clock != nullptr ? *clock : steady, options.timeout.count());
   RKV_ASSIGN_OR_RETURN(const auto credentials, Credentials::of(options));
   const auto memory = std::make_shared<UserMemory>(transport);
+  const auto home = std::make_shared<Home>();
   const auto create = [&] {
     return Engine::create_unconnected(each, credentials ? &*credentials : nullptr, transport, clock,
-                                      nullptr);
+                                      nullptr, home);
   };
   for (std::size_t i = 0; i < connections; ++i) {
     RKV_ASSIGN_OR_RETURN(auto engine, create());
@@ -42,12 +44,34 @@ Result<std::unique_ptr<SharedEngines>> SharedEngines::create(
   return made;
 }
 
-// Not inline: g++ 12 would warn of the value that an error has not.
+// Not inline: otherwise g++ 12 warns about the missing value of an error.
 Result<Outcome> SharedEngines::failed(const Error& error) {
   return std::unexpected(error);
 }
 
-// Threads are dealt out in the order of their first calls.
+std::string& SharedEngines::refusal_of_this_thread() {
+  thread_local std::string refusal;
+  return refusal;
+}
+
+void SharedEngines::take_refusal(const Result<Outcome>& result, std::string& refusal) noexcept {
+  if (result || AsyncEngine::refusal().empty()) return;
+  try {
+    refusal = AsyncEngine::refusal();
+  } catch (const std::bad_alloc&) {
+    refusal.clear();
+  }
+}
+
+// Like AsyncEngine::note_refusal().
+void SharedEngines::note_exclusive_failure(const Error& error) {
+  std::string& refusal = refusal_of_this_thread();
+  refusal.clear();
+  if (error.text == to_string(error.code) && !is_answer(error.code))
+    refusal = exclusive_->last_refusal();
+}
+
+// Threads are assigned to the connections in the order of their first calls.
 SharedEngines::Connection& SharedEngines::of_this_thread() {
   static std::atomic<std::size_t> threads = 0;
   thread_local const std::size_t number = threads.fetch_add(1, std::memory_order_relaxed);
@@ -85,6 +109,7 @@ SharedEngines::Exclusively::~Exclusively() {
 }
 
 Result<std::uint64_t> SharedEngines::flush(std::chrono::milliseconds timeout) {
+  if (is_inherited()) return std::unexpected(kInherited);
   std::vector<HeldWrites::State> before;
   for (const auto& connection : connections_)
     before.push_back(connection->held.state());
@@ -93,7 +118,8 @@ Result<std::uint64_t> SharedEngines::flush(std::chrono::milliseconds timeout) {
   RKV_ASSIGN_OR_RETURN(const std::uint64_t version,
                        exclusively(timeout, [&](Client& client, std::chrono::milliseconds time) {
                          auto flushed = client.flush(time);
-                         // Of the changes that this client has made itself. It has sent nothing.
+                         // kStale concerns only this client's own writes, and it made none: repeat
+                         // the flush.
                          lost = !flushed && flushed.error().code == Code::kStale;
                          if (lost) flushed = client.flush(time);
                          epoch = exclusive_engine_->session.map.epoch();
@@ -111,13 +137,15 @@ Result<std::uint64_t> SharedEngines::flush(std::chrono::milliseconds timeout) {
 Result<std::uint64_t> SharedEngines::backup(std::string_view name,
                                             std::chrono::milliseconds timeout) {
   const Deadline deadline = exclusive_engine_->connector.deadline(timeout);
-  if (is_backup_name(name)) RKV_RETURN_IF_ERROR(flush(left(deadline)));  // else it is refused below
+  // Another name is refused below.
+  if (is_backup_name(name)) RKV_RETURN_IF_ERROR(flush(left(deadline)));
   return exclusively(left(deadline), [&](Client& client, std::chrono::milliseconds time) {
     return client.backup(name, time);
   });
 }
 
 ClientStats SharedEngines::stats() {
+  if (is_inherited()) return {};
   ClientStats sum;
   for (const auto& connection : connections_)
     sum += connection->engine->stats();

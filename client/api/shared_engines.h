@@ -1,5 +1,5 @@
-// The connections of a SharedClient: engines that its threads drive in turn, and one engine more
-// for what blocks long.
+// The connections of a SharedClient: engines that its threads drive in turn, and one more engine
+// for calls that block long.
 //
 // Invariants:
 //  SHARED-1  call() returns after the operation has ended, so key, value and result may lie in the
@@ -27,6 +27,7 @@
 #include "common/check.h"
 #include "common/mutex.h"
 #include "rkv/client.h"
+#include "rkv/fork.h"
 
 namespace rkv::client {
 
@@ -39,8 +40,8 @@ class SharedEngines {
                                                        std::shared_ptr<rdma::Transport> transport,
                                                        const Clock* clock, std::string* refusal);
 
-  // Carries out one operation and returns what `convert` makes of its end. `convert` runs on the
-  // thread that drives the connection, while this one waits.
+  // Carries out one operation and returns its end, converted by `convert`. That runs on the thread
+  // that drives the connection, while this one waits.
   template <class T, class Convert>
   Result<T> call(const AsyncRequest& request, Convert convert);
 
@@ -50,23 +51,25 @@ class SharedEngines {
   template <class Make, class End>
   void call_many(std::size_t count, std::chrono::milliseconds timeout, Make make, End end);
 
-  // Calls `use(client, time)` with the client for what blocks long, one thread after the other, and
-  // the time that is left for it. kTimeout: other threads' calls took all of it.
+  // Calls `use(client, time)` with the client for calls that block long, and with the time that is
+  // left. One thread after another does so. kTimeout: other threads' calls took all of the time.
   template <class Use>
   auto exclusively(std::chrono::milliseconds timeout, Use use)
       -> decltype(use(std::declval<Client&>(), timeout));
 
-  // All that any thread's writes were acknowledged for is on disk (SHARED-2).
+  // Returns when the acknowledged writes of all threads are on disk (SHARED-2).
   Result<std::uint64_t> flush(std::chrono::milliseconds timeout);
 
   // Flushes first: the exclusive client knows nothing of the others' writes.
   Result<std::uint64_t> backup(std::string_view name, std::chrono::milliseconds timeout);
 
+  bool is_inherited() const { return made_.is_inherited(); }
   const std::shared_ptr<UserMemory>& memory() const {
     return connections_.front()->engine->memory();
   }
   ClientStats stats();
   const std::string& describe() const { return description_; }
+  static std::string& refusal_of_this_thread();  // SharedClient::last_refusal()
   void describe_as(std::string text) { description_ = std::move(text); }
 
  private:
@@ -74,7 +77,7 @@ class SharedEngines {
     std::unique_ptr<AsyncEngine> engine;
     HeldWrites held;
   };
-  // Operations that a call has under way at once.
+  // Most operations that one call has under way at once.
   static constexpr std::size_t kMostAtOnce = 256;
 
   SharedEngines() = default;
@@ -84,7 +87,11 @@ class SharedEngines {
   }
   Connection& of_this_thread();
   static void note(Connection& connection, const AsyncRequest& request, const Outcome& outcome);
-  // Has the exclusive client while it lives, unless the deadline has passed.
+  // Call it in `done`: stores the server's sentence if the server refused, or nothing if there is
+  // no memory for it.
+  static void take_refusal(const Result<Outcome>& result, std::string& refusal) noexcept;
+  void note_exclusive_failure(const Error& error);
+  // Owns the exclusive client while this object lives, unless the deadline has passed.
   class Exclusively {
    public:
     Exclusively(SharedEngines& engines, const Deadline& deadline);
@@ -98,6 +105,7 @@ class SharedEngines {
     bool has_ = false;
   };
 
+  const ForkGuard made_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::string description_;
   std::unique_ptr<Client> exclusive_;
@@ -115,6 +123,7 @@ Result<T> SharedEngines::call(const AsyncRequest& request, Convert convert) {
     Convert* convert = nullptr;
     Waiter waiter;
     std::optional<Result<T>> result;
+    std::string refusal;
   };
   Connection& connection = of_this_thread();
   RKV_RETURN_IF_ERROR(connection.engine->may_wait());
@@ -126,10 +135,13 @@ Result<T> SharedEngines::call(const AsyncRequest& request, Convert convert) {
     auto& own = static_cast<Operation&>(self);
     if (result) note(*own.connection, own.request, *result);
     own.result.emplace((*own.convert)(own.request, result));
+    take_refusal(result, own.refusal);
     own.waiter.end();
   };
-  connection.engine->submit(operation);
-  RKV_RETURN_IF_ERROR(connection.engine->wait_for(operation.waiter));
+  RKV_CHECK(connection.engine->submit(operation), "only the destructor closes it");
+  RKV_RETURN_IF_ERROR(
+      connection.engine->wait_for(operation.waiter, [&] { connection.engine->cancel(operation); }));
+  if (!*operation.result) refusal_of_this_thread().swap(operation.refusal);
   return *std::move(operation.result);
 }
 
@@ -144,7 +156,9 @@ void SharedEngines::call_many(std::size_t count, std::chrono::milliseconds timeo
     std::size_t count;
     std::atomic<std::size_t> next;  // index of the first operation that is not begun
     std::atomic<std::size_t> left;
+    std::atomic<bool> is_withdrawn;
     Waiter waiter;
+    std::string refusal;
   };
   struct Operation : AsyncOperation {
     Batch* batch = nullptr;
@@ -153,7 +167,7 @@ void SharedEngines::call_many(std::size_t count, std::chrono::milliseconds timeo
       index = at;
       request = batch->make(at);
       request.get.timeout = request.put.timeout = left(batch->deadline);
-      batch->connection.engine->submit(*this);
+      RKV_CHECK(batch->connection.engine->submit(*this), "only the destructor closes it");
     }
   };
   if (count == 0) return;
@@ -171,7 +185,9 @@ void SharedEngines::call_many(std::size_t count, std::chrono::milliseconds timeo
               .count = count,
               .next = at_once,
               .left = count,
-              .waiter = {}};
+              .is_withdrawn = false,
+              .waiter = {},
+              .refusal = {}};
   const auto operations = std::make_unique<Operation[]>(at_once);
   for (std::size_t i = 0; i < at_once; ++i) {
     Operation& operation = operations[i];
@@ -181,30 +197,42 @@ void SharedEngines::call_many(std::size_t count, std::chrono::milliseconds timeo
       Batch& all = *own.batch;
       if (result) note(all.connection, own.request, *result);
       all.end(own.index, result);
+      if (all.refusal.empty()) take_refusal(result, all.refusal);
       std::size_t ended = 1;
       for (std::size_t at; (at = all.next.fetch_add(1, std::memory_order_relaxed)) < all.count;) {
-        if (!all.deadline.passed()) {
+        const bool is_withdrawn = all.is_withdrawn.load(std::memory_order_relaxed);
+        if (!is_withdrawn && !all.deadline.passed()) {
           own.begin(at);
           break;
         }
-        all.end(at, failed({.code = Code::kTimeout,
-                            .text = "the deadline passed before this was sent"}));
+        all.end(at, failed({.code = is_withdrawn ? Code::kCancelled : Code::kTimeout,
+                            .text = is_withdrawn ? "the call was interrupted before this was sent"
+                                                 : "the deadline passed before this was sent"}));
         ++ended;
       }
       if (all.left.fetch_sub(ended, std::memory_order_acq_rel) == ended) all.waiter.end();
     };
     operation.begin(i);
   }
-  RKV_CHECK(connection.engine->wait_for(batch.waiter), "may_wait() has allowed it");
+  const auto withdraw = [&] {
+    batch.is_withdrawn.store(true, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < at_once; ++i)
+      connection.engine->cancel(operations[i]);
+  };
+  RKV_CHECK(connection.engine->wait_for(batch.waiter, withdraw), "may_wait() has allowed it");
+  refusal_of_this_thread().swap(batch.refusal);
 }
 
 template <class Use>
 auto SharedEngines::exclusively(std::chrono::milliseconds timeout, Use use)
     -> decltype(use(std::declval<Client&>(), timeout)) {
+  if (is_inherited()) return std::unexpected(kInherited);
   const Deadline deadline = exclusive_engine_->connector.deadline(timeout);
   const Exclusively taken(*this, deadline);
   if (!taken) return fail(Code::kTimeout, "other threads' calls of this kind took the time");
-  return use(*exclusive_, left(deadline));
+  auto result = use(*exclusive_, left(deadline));
+  if (!result) note_exclusive_failure(result.error());
+  return result;
 }
 
 }  // namespace rkv::client

@@ -1,16 +1,17 @@
-// A thread for the steps of an engine that block: connecting, reading the map again. It runs one at
-// a time, while the client's other threads leave the engine alone.
+// A thread for the steps of an engine that block: connecting, reading the map again. It runs one
+// step at a time. Meanwhile the client's other threads do not use the engine.
 //
 // Invariants:
-//  ASIDE-1  From run() until take_result() has returned true nobody but the step uses what the step
-//      uses.
+//  ASIDE-1  From run() until take_result() has returned a result, only the step uses the objects
+//      that it uses.
 //
-// Thread safety: run() and take_result() one thread at a time.
+// Thread safety: one thread at a time may call run() and take_result().
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "common/mutex.h"
 #include "rkv/result.h"
@@ -27,14 +28,15 @@ class Aside {
   Aside& operator=(const Aside&) = delete;
 
   using Step = std::function<Status()>;
-  // REQUIRES that it is idle. Fails if the thread cannot be started: nothing runs then.
+  // Runs the step on the thread. Fails if the thread cannot be started; then nothing runs.
+  // REQUIRES: no step is under way, and the result of the last one was taken or dropped.
   Status run(Step step);
   bool is_idle() const { return is_idle_; }
   // Whether take_result() would return something.
   bool has_result();
-  // The step's status, once it has ended; then the aside is idle again.
+  // Returns the step's status once the step has ended; then another step may run.
   std::optional<Status> take_result();
-  // Waits until the step has ended, if there is one, and drops its result.
+  // Waits until the step under way, if any, has ended, and drops its result.
   void wait();
 
  private:

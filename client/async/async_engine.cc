@@ -4,29 +4,38 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
+#include <new>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "client/engine/destinations.h"
 #include "common/check.h"
+#include "rkv/interruption.h"
+#include "rkv/one_user.h"
 
 namespace rkv::client {
 
 namespace {
 
-constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
-// Rounds of one poll(), so that it returns while there is always more to do.
+constexpr Nanos kNever = Deadlines::kNever;
+// Most rounds of one poll(), so that it returns even if there is always more to do.
 constexpr int kMostRounds = 16;
-// While operations are under way the queue is looked at this often: it then looks whether its peer
-// has fallen silent (Queue::begin_sleep()).
+// Longest sleep while operations are under way. After it the queue checks whether its peer has
+// fallen silent (Queue::begin_sleep()).
 constexpr Nanos kLongestSleep = kNanosPerSecond / 2;
-// A connection over which nothing has come for so long is given up if an operation was.
+// If an operation was given up, a connection over which nothing has come for this long is given up,
+// too.
 constexpr Nanos kSilence = 2 * kNanosPerSecond;
-// While another thread drives.
+// In wait_for(): the interval at which an Interruption is asked, and the longest sleep of a thread
+// without one.
+constexpr Nanos kAskAgain = std::chrono::nanoseconds(Interruption::kPause).count();
+constexpr Nanos kLongestWait = 3600 * kNanosPerSecond;
+// Pause between looks while another thread drives.
 constexpr Nanos kLookAgain = kNanosPerMs / 10;
 
-constexpr Error kClosed{.code = Code::kInvalidArgument, .text = "the client is closed"};
+thread_local std::string refusal_of_this_thread;
+
 constexpr Error kInCallback{
     .code = Code::kInvalidArgument,
     .text = "a callback of the client can neither wait for the client nor close it"};
@@ -36,9 +45,10 @@ constexpr Error kCancelled{.code = Code::kCancelled, .text = "the operation was 
 
 class AsyncEngine::Turn {
  public:
-  // Whether the end of the other's turn makes the descriptor readable, if this one is refused.
+  // If this turn is refused: whether the end of the other thread's turn makes the descriptor
+  // readable.
   enum class IfRefused : std::uint8_t { kWakesDescriptor, kNothing };
-  // Who is refused says so before the last try.
+  // A refused driver sets refused_ before its last attempt.
   explicit Turn(AsyncEngine& engine, IfRefused if_refused = IfRefused::kWakesDescriptor)
       : engine_(engine), has_(try_begin()) {
     if (!has_ && if_refused == IfRefused::kWakesDescriptor) {
@@ -85,7 +95,6 @@ AsyncEngine::AsyncEngine(std::unique_ptr<Engine> engine, std::shared_ptr<UserMem
       never_(clock_, kNever),
       gets_(*engine_, waiting_gets_, never_, GetPipeline::Kind::kStream),
       writes_(*engine_, waiting_writes_, never_),
-      first_deadline_(kNever),
       aside_([this] { wake(); }) {
   gets_.begin();
   writes_.begin();
@@ -97,18 +106,33 @@ AsyncEngine::~AsyncEngine() {
 
 // ------------------------------------------------------------------------------- any thread
 
-void AsyncEngine::submit(AsyncOperation& operation) {
+bool AsyncEngine::submit(AsyncOperation& operation) {
+  using Fate = AsyncOperation::Fate;
+  if (operation.fate_.load(std::memory_order_relaxed) == Fate::kEnded)  // it is submitted again
+    operation.fate_.store(Fate::kOpen, std::memory_order_relaxed);
+  if (is_inherited()) [[unlikely]] {
+    in_flight_of_child_.fetch_add(1, std::memory_order_relaxed);
+    (void)submissions_of_child_.push(operation);  // never closed
+    descriptor_.wake();
+    return true;
+  }
   operation.deadline_ = engine_->connector.deadline(operation.request.timeout()).at();
   if (is_large(operation.request.into.size()))
     operation.memory_ = memory_->find(operation.request.into);
   in_flight_.fetch_add(1, std::memory_order_relaxed);
-  submissions_.push(operation);
+  if (!submissions_.push(operation)) {
+    in_flight_.fetch_sub(1, std::memory_order_relaxed);
+    operation.memory_.reset();
+    withdrawals_.on_end(operation);
+    return false;
+  }
   if (sleeps_.load(std::memory_order_seq_cst)) wake();
+  return true;
 }
 
 void AsyncEngine::cancel(AsyncOperation& operation) {
-  operation.cancelled_.store(true, std::memory_order_relaxed);
-  cancels_.store(true, std::memory_order_seq_cst);
+  if (is_inherited()) return;
+  withdrawals_.add(operation);
   if (sleeps_.load(std::memory_order_seq_cst)) wake();
 }
 
@@ -119,7 +143,22 @@ void AsyncEngine::wake() {
 
 // ----------------------------------------------------------------------------------- driving
 
+std::size_t AsyncEngine::end_submissions_of_child() {
+  descriptor_.consume();
+  std::size_t ended = 0;
+  for (AsyncOperation* next = submissions_of_child_.take(); next != nullptr; ++ended) {
+    AsyncOperation& operation = *next;
+    next = Submissions::next(operation);
+    withdrawals_.on_end(operation);
+    operation.done(operation, std::unexpected(kInherited));
+    in_flight_of_child_.fetch_sub(1, std::memory_order_release);
+  }
+  return ended;
+}
+
 std::size_t AsyncEngine::poll() {
+  if (is_inherited()) [[unlikely]]
+    return end_submissions_of_child();
   if (is_in_callback()) return 0;
   const Turn turn(*this);
   return turn ? poll_in_turn() : 0;
@@ -128,13 +167,13 @@ std::size_t AsyncEngine::poll() {
 std::size_t AsyncEngine::poll_in_turn() {
   ended_ = 0;
   awake();
-  admit();
-  if (cancels_.load(std::memory_order_relaxed) && cancels_.exchange(false)) end_cancelled();
+  admit_all(submissions_.take());
+  end_withdrawn();
   work();
   const Nanos now = clock_.now();
   const std::size_t in_time = ended_;
-  if (now >= first_deadline_) end_overdue(now);
-  if (ended_ != in_time) has_more_ = true;  // lanes and slots that are free now
+  if (now >= due_.first()) end_overdue(now);
+  if (ended_ != in_time) has_more_ = true;  // lanes and slots are free now
   if (silent_since_ != 0) look_for_silence(now);
   if (wants_stats_.load(std::memory_order_relaxed) && aside_.is_idle()) {
     note_stats();
@@ -147,38 +186,69 @@ void AsyncEngine::awake() {
   if (!std::exchange(sleeping_, false)) return;
   sleeps_.store(false, std::memory_order_relaxed);
   descriptor_.end_sleep();
-  if (sleeper_ != std::this_thread::get_id()) owes_wake_ = true;  // its sleep is not armed any more
+  if (sleeper_ != std::this_thread::get_id()) owes_wake_ = true;  // its descriptor is not armed
 }
 
-void AsyncEngine::admit() {
-  for (AsyncOperation* next = submissions_.take(); next != nullptr;) {
-    AsyncOperation& operation = *next;
-    next = Submissions::next(operation);
+void AsyncEngine::admit_all(AsyncOperation* submitted) {
+  while (submitted != nullptr) {
+    AsyncOperation& operation = *submitted;
+    submitted = Submissions::next(operation);
     if (const Status admitted = admit(operation); !admitted)
       end(operation, std::unexpected(admitted.error()));
   }
 }
 
 Status AsyncEngine::admit(AsyncOperation& operation) {
-  if (closed_) return std::unexpected(kClosed);
-  if (operation.cancelled_.load(std::memory_order_relaxed)) return std::unexpected(kCancelled);
-  first_deadline_ = std::min(first_deadline_, operation.deadline_);
-  if (const AsyncRequest& request = operation.request; request.kind == AsyncRequest::Kind::kGet) {
-    if (overlap(as_bytes(request.key), request.into)) return std::unexpected(kKeyInDestination);
-    waiting_gets_.list().push_back(operation);
-    return {};
+  if (Withdrawals::has(operation)) return std::unexpected(kCancelled);
+  const AsyncRequest& request = operation.request;
+  if (request.kind != AsyncRequest::Kind::kGet) {
+    RKV_RETURN_IF_ERROR(QueuedWrites::prepare(operation));
+  } else if (overlap(as_bytes(request.key), request.into)) {
+    return std::unexpected(kKeyInDestination);
   }
-  RKV_RETURN_IF_ERROR(QueuedWrites::prepare(operation));
-  waiting_writes_.list().push_back(operation);
+  due_.add(operation, operation.deadline_);
+  operation.place_ = AsyncOperation::Place::kWaits;
+  list_of(operation).push_back(operation);
   return {};
+}
+
+OperationList& AsyncEngine::list_of(const AsyncOperation& operation) {
+  return operation.request.kind == AsyncRequest::Kind::kGet ? waiting_gets_.list()
+                                                            : waiting_writes_.list();
 }
 
 void AsyncEngine::end(AsyncOperation& operation, const Result<Outcome>& result) noexcept {
   ++ended_;
-  // Held until `done` has copied: then the operation may be gone, and the buffer's owner.
+  due_.remove(operation);
+  operation.place_ = AsyncOperation::Place::kOutside;
+  withdrawals_.on_end(operation);
+  if (!result) note_refusal(result.error());
+  // Held until `done` has copied the value: after that the operation and the buffer's owner may be
+  // gone.
   const std::shared_ptr<UserBuffer> memory = std::move(operation.memory_);
   operation.done(operation, result);
   in_flight_.fetch_sub(1, std::memory_order_release);
+}
+
+const std::string& AsyncEngine::refusal() {
+  return refusal_of_this_thread;
+}
+
+// The error that a server's refusal becomes has the words of its code as text
+// (Requester::refused()). The session has the server's sentence. It is copied here, unless memory
+// is exhausted.
+void AsyncEngine::note_refusal(const Error& error) noexcept {
+  refusal_of_this_thread.clear();
+  const bool is_refused_connection = error.code == Code::kRejected ||
+                                     error.code == Code::kUnauthenticated ||
+                                     error.code == Code::kNotPrimary;
+  const bool is_of_server = error.text == to_string(error.code) || is_refused_connection;
+  if (is_answer(error.code) || !is_of_server || !aside_.is_idle()) return;
+  try {
+    refusal_of_this_thread = engine_->session.refusal;
+  } catch (const std::bad_alloc&) {
+    refusal_of_this_thread.clear();
+  }
 }
 
 void AsyncEngine::work() {
@@ -193,7 +263,7 @@ void AsyncEngine::work() {
 // Returns true if there may be more to do at once.
 bool AsyncEngine::round() {
   Session& session = engine_->session;
-  if (session.link.has_kept_events()) take_events();  // of a connection that may be lost since
+  if (session.link.has_kept_events()) take_events();  // perhaps of a lost connection
   if (!session.usable()) {
     reconnect();
     return !aside_.is_idle();
@@ -242,14 +312,12 @@ void AsyncEngine::run_aside(Doing doing, Aside::Step step) {
     doing_ = doing;
     return;
   }
-  // No thread can be started: nothing goes on.
+  // No thread can be started, so the operations cannot continue.
   if (lost_) {
     engine_->session.link.close();
     gets_.end_lost();
   }
-  end_where([&](const AsyncOperation& operation, Stage stage) {
-    return std::optional(ended_before(runs.error(), operation, stage));
-  });
+  end_all(runs.error());
 }
 
 // Returns false if the step has not ended.
@@ -278,7 +346,8 @@ bool AsyncEngine::take_aside() {
 void AsyncEngine::reconnect() {
   if (!std::exchange(lost_, true)) {
     writes_.on_lost();
-    if (gets_.uses_memory()) {  // READs may land there until the link is closed, which may block
+    if (gets_.uses_memory()) {  // READs may land there until the link is closed, and closing may
+                                // block
       return run_aside(Doing::kClose, [this] {
         engine_->session.link.close();
         return Status{};
@@ -305,7 +374,7 @@ void AsyncEngine::on_connect(const Status& connected) {
   if (!Connector::worth_repeating(last_error_)) fail_all(last_error_);
 }
 
-// REQUIRES a closed link.
+// REQUIRES: the link is closed.
 void AsyncEngine::fail_all(const Error& error) {
   gets_.fail_rest(error);
   writes_.fail_rest(error);
@@ -314,17 +383,7 @@ void AsyncEngine::fail_all(const Error& error) {
 // --------------------------------------------------------------------------- ends before time
 
 template <class ErrorOf>
-void AsyncEngine::end_where(ErrorOf error_of) {
-  for (OperationList* const list : {&waiting_gets_.list(), &waiting_writes_.list()}) {
-    for (AsyncOperation* next = list->first(); next != nullptr;) {
-      AsyncOperation& operation = *next;
-      next = OperationList::next(operation);
-      const std::optional<Error> error = error_of(operation, Stage::kWaits);
-      if (!error) continue;
-      list->remove(operation);
-      end(operation, std::unexpected(*error));
-    }
-  }
+void AsyncEngine::end_taken(ErrorOf error_of) {
   gets_.give_up([&](std::uint64_t token, bool waits_for_mark) {
     return error_of(operation_of(token), waits_for_mark ? Stage::kWaitsForMark : Stage::kUnderWay);
   });
@@ -337,15 +396,34 @@ void AsyncEngine::end_where(ErrorOf error_of) {
   });
 }
 
+template <class Next, class ErrorOf>
+void AsyncEngine::end_each(Next next, ErrorOf error_of) {
+  using Place = AsyncOperation::Place;
+  bool any_taken = false;
+  while (AsyncOperation* const operation = next()) {
+    if (operation->place_ == Place::kTaken) any_taken = true;
+    if (operation->place_ != Place::kWaits) continue;  // kOutside: admit() will end it
+    list_of(*operation).remove(*operation);
+    end(*operation, std::unexpected(*error_of(*operation, Stage::kWaits)));
+  }
+  if (any_taken) end_taken(error_of);
+}
+
+void AsyncEngine::end_all(const Error& error) {
+  const auto error_of = [&](const AsyncOperation& operation, Stage stage) {
+    return std::optional(ended_before(error, operation, stage));
+  };
+  for (OperationList* const list : {&waiting_gets_.list(), &waiting_writes_.list()})
+    end_each([list] { return list->first(); }, error_of);
+  end_taken(error_of);
+}
+
 void AsyncEngine::end_overdue(Nanos now) {
-  first_deadline_ = kNever;
-  end_where([&](const AsyncOperation& operation, Stage stage) -> std::optional<Error> {
-    if (operation.deadline_ > now) {
-      first_deadline_ = std::min(first_deadline_, operation.deadline_);
-      return std::nullopt;
-    }
-    return overdue(operation, stage);
-  });
+  end_each([&] { return due_.pop(now); },
+           [&](const AsyncOperation& operation, Stage stage) -> std::optional<Error> {
+             if (operation.deadline_ > now) return std::nullopt;
+             return overdue(operation, stage);
+           });
   if (silent_since_ == 0 && awaits_given_up()) silent_since_ = now;
 }
 
@@ -377,12 +455,15 @@ Error AsyncEngine::overdue(const AsyncOperation& operation, Stage stage) const {
                            : "the server did not answer in time"};
 }
 
-void AsyncEngine::end_cancelled() {
-  end_where([&](const AsyncOperation& operation, Stage stage) -> std::optional<Error> {
-    if (!operation.cancelled_.load(std::memory_order_relaxed)) return std::nullopt;
-    return ended_before(kCancelled, operation, stage);
-  });
-  // READs into the program's memory are awaited: they may never land, if the server is gone.
+void AsyncEngine::end_withdrawn() {
+  AsyncOperation* first = withdrawals_.pop();
+  if (first == nullptr) return;
+  end_each([&] { return first != nullptr ? std::exchange(first, nullptr) : withdrawals_.pop(); },
+           [](const AsyncOperation& operation, Stage stage) -> std::optional<Error> {
+             if (!Withdrawals::has(operation)) return std::nullopt;
+             return ended_before(kCancelled, operation, stage);
+           });
+  // GETs await READs into the program's memory, which may never land if the server is gone.
   if (silent_since_ == 0 && gets_.awaits_landing()) silent_since_ = clock_.now();
 }
 
@@ -398,6 +479,7 @@ void AsyncEngine::look_for_silence(Nanos now) {
 // ------------------------------------------------------------------------------------ sleeping
 
 bool AsyncEngine::arm() {
+  if (is_inherited()) return submissions_of_child_.is_empty();
   if (is_in_callback()) return false;
   const Turn turn(*this);
   return !turn || arm_in_turn();  // the end of the other thread's turn wakes the descriptor
@@ -419,9 +501,9 @@ bool AsyncEngine::arm_in_turn() {
   return !has_arrived();
 }
 
-// When there is something to do, if nothing comes before.
+// Returns the time at which there will be something to do, if no event comes earlier.
 Nanos AsyncEngine::wake_at(Nanos now) {
-  Nanos at = in_flight() != 0 ? std::min(first_deadline_, now + kLongestSleep) : kNever - 1;
+  Nanos at = in_flight() != 0 ? std::min(due_.first(), now + kLongestSleep) : kNever - 1;
   if (!aside_.is_idle()) return at;
   if (!engine_->session.usable()) {
     const bool connects = !closed_ && !is_at_rest();
@@ -437,7 +519,7 @@ void AsyncEngine::sleep(const Deadline& deadline) {
   ::poll(&event, 1, deadline.left_ms());
 }
 
-// Whether poll() would find something, as far as that can be seen without polling.
+// Whether poll() would find something to do, as far as that is visible without polling.
 bool AsyncEngine::has_news() {
   if (has_arrived() || closing_.load() || wants_stats_.load(std::memory_order_relaxed)) return true;
   if (!aside_.is_idle()) return aside_.has_result();
@@ -448,7 +530,7 @@ bool AsyncEngine::has_news() {
 bool AsyncEngine::spin(const Deadline& deadline) {
   const rdma::PollMode mode = engine_->session.link.poll_mode();
   if (mode == rdma::PollMode::kEvent) return false;
-  // Some events are signalled by a descriptor only, above all the end of a peer.
+  // Some events, such as the end of a peer, are signaled by the descriptor alone.
   constexpr unsigned kBusyRounds = 16'384;
   unsigned rounds = 0;
   const Deadline until(clock_, std::min(deadline.at(), wake_at(clock_.now())));
@@ -458,7 +540,8 @@ bool AsyncEngine::spin(const Deadline& deadline) {
   return spin_window_.spin(ready, mode, until) && rounds != kBusyRounds;
 }
 
-// The turn is kept during a sleep: nobody else takes what this thread waits for.
+// The turn is kept during a sleep, so that no other thread takes the events that this one waits
+// for.
 template <class IsOver>
 std::size_t AsyncEngine::drive(const Deadline& deadline, IsOver is_over) {
   for (;;) {
@@ -474,6 +557,9 @@ std::size_t AsyncEngine::drive(const Deadline& deadline, IsOver is_over) {
 }
 
 Result<std::size_t> AsyncEngine::wait(std::chrono::milliseconds timeout) {
+  if (is_inherited()) {
+    if (const std::size_t ended = end_submissions_of_child(); ended != 0) return ended;
+  }
   RKV_RETURN_IF_ERROR(may_wait());
   const Deadline deadline =
       timeout.count() > 0 ? Deadline::after_ms(clock_, timeout.count()) : never_;
@@ -489,20 +575,33 @@ Result<std::size_t> AsyncEngine::wait(std::chrono::milliseconds timeout) {
 }
 
 Status AsyncEngine::may_wait() const {
+  if (is_inherited()) [[unlikely]]
+    return std::unexpected(kInherited);
   return is_in_callback() ? Status(std::unexpected(kInCallback)) : Status{};
 }
 
-Status AsyncEngine::wait_for(Waiter& waiter) {
+Status AsyncEngine::wait_for(Waiter& waiter, const std::function<void()>& withdraw) {
+  if (is_inherited()) end_submissions_of_child();
   if (waiter.ended()) return {};
   RKV_RETURN_IF_ERROR(may_wait());
   const bool spins = engine_->session.link.poll_mode() != rdma::PollMode::kEvent;
   const auto is_free = [this] { return !driven_.load(std::memory_order_relaxed); };
+  const Interruption* interruption = withdraw ? Interruption::of_this_thread() : nullptr;
+  const Nanos pause = interruption != nullptr ? kAskAgain : kLongestWait;
+  Nanos ask_at = interruption != nullptr ? clock_.now() + pause : kNever;
   Waiters::Place place(waiters_, waiter);
   for (;;) {
-    if (!closing_.load()) {  // else close() waits for its turn
+    if (interruption != nullptr && clock_.now() >= ask_at) {
+      ask_at = clock_.now() + pause;
+      if (interruption->asks()) {
+        withdraw();
+        interruption = nullptr;
+      }
+    }
+    if (!closing_.load()) {  // otherwise close() waits for its turn
       if (const Turn turn(*this, Turn::IfRefused::kNothing); turn) {
         place.drives();
-        drive(never_, [&](std::size_t) { return waiter.ended(); });
+        drive(Deadline(clock_, ask_at), [&](std::size_t) { return waiter.ended(); });
       } else if (spins) {
         place.spin(is_free);
         if (!waiter.ended() && is_free()) continue;
@@ -511,16 +610,20 @@ Status AsyncEngine::wait_for(Waiter& waiter) {
     if (waiter.ended()) return {};
     const bool tries_again = place.enter() && !closing_.load();
     if (tries_again) continue;  // WAIT-1
-    place.sleep();
+    place.sleep(std::chrono::nanoseconds(pause));
     if (waiter.ended()) return {};
   }
 }
 
 Status AsyncEngine::close() {
+  if (is_inherited()) {
+    end_submissions_of_child();
+    return {};
+  }
   RKV_RETURN_IF_ERROR(may_wait());
   for (;;) {
     const Turn turn(*this, Turn::IfRefused::kNothing);
-    if (!turn) {  // a thread that waits, and may sleep
+    if (!turn) {  // another thread waits, and may sleep
       closing_.store(true);
       descriptor_.wake();
       std::this_thread::sleep_for(std::chrono::nanoseconds(kLookAgain));
@@ -530,22 +633,19 @@ Status AsyncEngine::close() {
     awake();
     aside_.wait();
     doing_ = Doing::kNothing;
-    if (!closed_) {
-      admit();  // what was submitted before is in flight
-      closed_ = true;
-      engine_->session.link.close();
-      writes_.on_lost();
-      fail_all({.code = Code::kDisconnected, .text = "the client was closed"});
-    }
-    // What callbacks submit meanwhile ends as well, up to some rounds.
-    for (int rounds = 0; rounds < kMostRounds && !submissions_.is_empty(); ++rounds)
-      admit();
+    if (closed_) return {};
+    admit_all(submissions_.close());  // earlier submissions are in flight
+    closed_ = true;
+    engine_->session.link.close();
+    writes_.on_lost();
+    fail_all({.code = Code::kDisconnected, .text = "the client was closed"});
     return {};
   }
 }
 
-// If another thread drives, it notes them in its next poll(), unless something blocks.
+// If another thread drives, it notes the statistics in its next poll(), unless a step blocks.
 ClientStats AsyncEngine::stats() {
+  if (is_inherited()) return {};
   constexpr int kMostLooks = 50;
   if (const Turn turn(*this, Turn::IfRefused::kNothing); turn) {
     if (aside_.is_idle()) note_stats();

@@ -8,7 +8,8 @@ namespace rkv::client {
 std::size_t QueuedGets::take(std::span<GetItem> out) {
   std::size_t count = 0;
   for (; count < out.size() && !list_.empty(); ++count) {
-    const AsyncOperation& operation = list_.pop_front();
+    AsyncOperation& operation = list_.pop_front();
+    operation.place_ = AsyncOperation::Place::kTaken;
     out[count] = {.key = operation.request.key,
                   .token = token_of(operation),
                   .at_least = operation.request.get.at_least};
@@ -17,6 +18,12 @@ std::size_t QueuedGets::take(std::span<GetItem> out) {
     out[count].local_key = operation.memory_->region().local_key();
   }
   return count;
+}
+
+std::uint64_t QueuedWrites::take() {
+  AsyncOperation& operation = list_.pop_front();
+  operation.place_ = AsyncOperation::Place::kTaken;
+  return token_of(operation);
 }
 
 void QueuedGets::done(std::uint64_t token, const Result<ValueView>& result) {

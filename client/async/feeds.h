@@ -9,7 +9,7 @@
 
 namespace rkv::client {
 
-// Takes what has ended.
+// Takes operations that have ended.
 class AsyncEnds {
  public:
   virtual ~AsyncEnds() = default;
@@ -41,14 +41,14 @@ class QueuedWrites final : public WriteFeed {
   QueuedWrites(AsyncEnds& ends, const Session& session) : ends_(&ends), session_(&session) {}
   OperationList& list() { return list_; }
   bool empty() const override { return list_.empty(); }
-  std::uint64_t take() override { return token_of(list_.pop_front()); }
+  std::uint64_t take() override;
   std::size_t burst() const override { return list_.size(); }
   Request request(std::uint64_t token) const override { return request_of(operation_of(token)); }
   Nanos deadline(std::uint64_t token) const override { return operation_of(token).deadline_; }
   void done(std::uint64_t token, const Response& answer) override;
   void failed(std::uint64_t token, const Error& error) override;
 
-  // Writes the operands where the request will refer to them. kInvalidArgument.
+  // Writes the operands to where the request will refer to them. Fails with kInvalidArgument.
   static Status prepare(AsyncOperation& operation);
 
  private:

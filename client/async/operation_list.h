@@ -1,4 +1,5 @@
-// A first-in first-out list of operations, which are its nodes: nothing is allocated.
+// A first-in first-out list of operations. The operations themselves are the nodes: nothing is
+// allocated.
 //
 // Thread safety: none.
 #pragma once
@@ -22,7 +23,7 @@ class OperationList {
     last_ = &operation;
     ++size_;
   }
-  // REQUIRES that the operation is in this list.
+  // REQUIRES: the operation is in this list.
   void remove(AsyncOperation& operation) {
     (operation.previous_ == nullptr ? first_ : operation.previous_->next_) = operation.next_;
     (operation.next_ == nullptr ? last_ : operation.next_->previous_) = operation.previous_;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "client/engine/destinations.h"
 #include "client/engine/getter.h"
 
 namespace rkv::client {
@@ -13,7 +14,7 @@ Result<ValueView> view_of(const Result<Outcome>& result) {
 
 Result<Value> value_of(const AsyncRequest& /*request*/, const Result<Outcome>& result) {
   if (!result) return std::unexpected(result.error());
-  return to_value(result->value);
+  return copy_of(result->value);
 }
 
 Result<ValueSize> size_of(const AsyncRequest& request, const Result<Outcome>& result) {

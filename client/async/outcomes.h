@@ -1,4 +1,4 @@
-// How operations end, as the public clients return it.
+// Converts the ends of operations to the results that the public clients return.
 //
 // Thread safety: functions without shared state.
 #pragma once
@@ -14,9 +14,9 @@ namespace rkv::client {
 // ---- of a get. The view is valid as long as `result`.
 Result<ValueView> view_of(const Result<Outcome>& result);
 Result<Value> value_of(const AsyncRequest& request, const Result<Outcome>& result);
-// Copies to AsyncRequest::into. kTooLarge.
+// Copies the value to AsyncRequest::into. Fails with kTooLarge.
 Result<ValueSize> size_of(const AsyncRequest& request, const Result<Outcome>& result);
-// kWrongType.
+// Fails with kWrongType if the value is not a counter.
 Result<Counter> counter_read(const AsyncRequest& request, const Result<Outcome>& result);
 
 // ---- of a write

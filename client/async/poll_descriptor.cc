@@ -1,8 +1,10 @@
 #include "client/async/poll_descriptor.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -43,15 +45,16 @@ Result<PollDescriptor> PollDescriptor::create() {
 
 void PollDescriptor::wake() const {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);  // full: it is awake
+  // If the counter is full, the sleeper is awake anyway.
+  [[maybe_unused]] const auto written = write(wake_.get(), &one, sizeof one);
 }
 
-// A queue that was destroyed has taken its descriptor out of epoll_ by closing it. Its number may
-// be the new queue's: then it is not in epoll_ any more, and added again.
+// A queue that was destroyed has removed its descriptor from epoll_ by closing it. The new queue's
+// descriptor may have the same number: it is not in epoll_ either, so it is added.
 void PollDescriptor::watch(int queue_fd) {
   if (watched_ != queue_fd) forget_queue();
   epoll_event event{.events = EPOLLIN, .data = {.fd = queue_fd}};
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, queue_fd, &event);  // EEXIST: it is there
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, queue_fd, &event);  // EEXIST: it is there already
   watched_ = queue_fd;
 }
 
@@ -70,12 +73,12 @@ void PollDescriptor::set_timer(Nanos wait) {
 
 bool PollDescriptor::begin_sleep(rdma::Queue* queue, Nanos wait) {
   if (queue != nullptr) {
-    if (queue->is_ready()) return false;  // completions that begin_sleep() does not look at
+    if (queue->is_ready()) return false;  // there are completions that begin_sleep() does not see
     const auto fd = queue->begin_sleep();
     if (!fd) return false;
     watch(*fd);
   } else {
-    forget_queue();  // nobody would read it
+    forget_queue();  // nobody would read its descriptor
   }
   sleeps_ = queue;
   set_timer(wait);
@@ -86,9 +89,23 @@ bool PollDescriptor::begin_sleep(rdma::Queue* queue, Nanos wait) {
 // woke this one does not matter.
 void PollDescriptor::end_sleep() {
   if (rdma::Queue* const queue = std::exchange(sleeps_, nullptr)) queue->end_sleep();
+  consume();
+}
+
+void PollDescriptor::consume() const {
   std::uint64_t count = 0;
   [[maybe_unused]] const auto woken = read(wake_.get(), &count, sizeof count);
   [[maybe_unused]] const auto timed = read(timer_.get(), &count, sizeof count);
+}
+
+// If no descriptors can be made, the numbers still name the parent's: then a wake-up wakes the
+// parent needlessly.
+void PollDescriptor::part_from_parent() const {
+  const auto own = create();
+  if (!own) return;
+  dup3(own->epoll_.get(), epoll_.get(), O_CLOEXEC);
+  dup3(own->wake_.get(), wake_.get(), O_CLOEXEC);
+  dup3(own->timer_.get(), timer_.get(), O_CLOEXEC);
 }
 
 }  // namespace rkv::client

@@ -1,7 +1,7 @@
-// The descriptor that an event loop waits for: readable when the client's queue has an event, when
-// somebody wakes it, or at a time.
+// The descriptor that an event loop waits for. It is readable when the client's queue has an event,
+// after wake(), and at a set time.
 //
-// Thread safety: none, but wake() any thread.
+// Thread safety: none, except that any thread may call wake().
 #pragma once
 
 #include <atomic>
@@ -19,11 +19,16 @@ class PollDescriptor {
 
   int fd() const { return epoll_.get(); }
   void wake() const;
-  // Begins a sleep on this queue, which may be null, until `wait` has passed. False: the queue has
-  // something to do.
+  // Begins a sleep on this queue, which may be null, until `wait` has passed. Returns false if the
+  // queue has something to do.
   bool begin_sleep(rdma::Queue* queue, Nanos wait);
-  // REQUIRES that the queue of begin_sleep() lives.
+  // REQUIRES: the queue of begin_sleep() still exists.
   void end_sleep();
+  // Makes the descriptor unreadable after a wake-up.
+  void consume() const;
+  // Call it in a forked child. From then on the number is that of the child's own descriptor, which
+  // only wake() makes readable.
+  void part_from_parent() const;
 
  private:
   PollDescriptor() = default;
@@ -35,7 +40,7 @@ class PollDescriptor {
   Fd wake_;
   Fd timer_;
   int watched_ = -1;               // the queue's descriptor in epoll_
-  rdma::Queue* sleeps_ = nullptr;  // begin_sleep() of it has returned a descriptor
+  rdma::Queue* sleeps_ = nullptr;  // its begin_sleep() has returned a descriptor
 };
 
 }  // namespace rkv::client

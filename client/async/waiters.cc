@@ -1,6 +1,36 @@
 #include "client/async/waiters.h"
 
-namespace rkv::client {
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "rkv/clock.h"
+
+namespace rkv {
+
+namespace {
+// The waits of std::atomic have no time limit.
+void futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
+           const timespec* longest) {
+  syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, longest, nullptr, 0);
+}
+}  // namespace
+
+void wake_sleeper_on(std::atomic<std::uint32_t>* word) {
+  futex(word, FUTEX_WAKE, 1, nullptr);
+}
+
+namespace client {
+
+void Waiter::sleep(std::chrono::nanoseconds longest) {
+  const timespec limit{.tv_sec = longest.count() / kNanosPerSecond,
+                       .tv_nsec = longest.count() % kNanosPerSecond};
+  if ((word_.fetch_or(kSleeps, std::memory_order_acq_rel) | kSleeps) == kSleeps)
+    futex(&word_, FUTEX_WAIT, kSleeps, &limit);
+  word_.fetch_and(~kSleeps, std::memory_order_relaxed);
+}
 
 void Waiters::pause() {
 #if defined(__x86_64__)
@@ -43,7 +73,7 @@ void Waiters::leave(Waiter& waiter) {
 bool Waiters::Place::enter() {
   const MutexLock lock(waiters_.mutex_);
   if (waiter_.is_listed_) return false;
-  if (waiter_.take_call()) waiters_.is_called_ = false;  // somebody drives, and calls at its end
+  if (waiter_.take_call()) waiters_.is_called_ = false;  // a thread drives, and calls at its end
   waiter_.previous_ = waiters_.last_;
   (waiters_.last_ != nullptr ? waiters_.last_->next_ : waiters_.first_) = &waiter_;
   waiters_.last_ = &waiter_;
@@ -59,4 +89,5 @@ void Waiters::Place::drives() {
   if (waiter_.take_call()) waiters_.is_called_ = false;
 }
 
-}  // namespace rkv::client
+}  // namespace client
+}  // namespace rkv

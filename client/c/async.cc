@@ -23,7 +23,8 @@ struct rkv_stop {  // NOLINT(readability-identifier-naming)
 namespace rkv::c {
 namespace {
 
-// Who is told of the end. Two pointers: nothing is allocated for them.
+// The callback for the end of an operation. It consists of two pointers, so nothing is allocated
+// for it.
 struct Told {
   rkv_callback callback;
   void* context;
@@ -36,6 +37,7 @@ struct Told {
       fill(told, *result);
     } else {
       told.status = report(result.error(), &error);
+      add_refusal(AsyncClient::last_refusal(), &error);
       told.error = &error;
     }
     callback(context, &told);
@@ -62,8 +64,14 @@ std::stop_token token_of(rkv_stop* stop) {
   return stop == nullptr ? std::stop_token() : stop->source.get_token();
 }
 
-void fill_version(rkv_result& told, std::uint64_t version) {
-  told.version = version;
+// RKV_INVALID_ARGUMENT: a callback that rkv_async_close() calls submits.
+rkv_status submit_write(Call<std::uint64_t> call, rkv_stop* stop, Told told, rkv_error* error) {
+  const bool begun =
+      std::move(call).until(token_of(stop)).then([told](const Result<std::uint64_t>& version) {
+        told.tell(version,
+                  [](rkv_result& result, std::uint64_t number) { result.version = number; });
+      });
+  return begun ? rkv_status{RKV_OK} : closed(error);
 }
 
 // Ends what is in flight. RKV_INVALID_ARGUMENT: in a callback of the client.
@@ -83,7 +91,6 @@ using rkv::c::close_async;
 using rkv::c::closed;
 using rkv::c::delete_options;
 using rkv::c::DeleteOptions;
-using rkv::c::fill_version;
 using rkv::c::get_options;
 using rkv::c::guarded;
 using rkv::c::no_bytes;
@@ -93,6 +100,7 @@ using rkv::c::report;
 using rkv::c::report_refused;
 using rkv::c::slice_of;
 using rkv::c::submit;
+using rkv::c::submit_write;
 using rkv::c::token_of;
 using rkv::c::Told;
 using rkv::c::write_options;
@@ -148,54 +156,45 @@ rkv_status rkv_async_get(rkv_async* client, const void* key, size_t key_size,
         rkv::GetOptions get;
         if (const rkv_status given = get_options(options, get, error); given != RKV_OK)
           return given;
-        async.get(name, get)
-            .until(token_of(stop))
-            .then([told = Told{callback, context}](const rkv::Result<rkv::ValueView>& got) {
-              told.tell(got, [](rkv_result& result, const rkv::ValueView& value) {
-                result.value = slice_of(value.value);
-                result.version = value.version;
-              });
-            });
-        return rkv_status{RKV_OK};
+        const bool begun =
+            async.get(name, get)
+                .until(token_of(stop))
+                .then([told = Told{callback, context}](const rkv::Result<rkv::ValueView>& got) {
+                  told.tell(got, [](rkv_result& result, const rkv::ValueView& value) {
+                    result.value = slice_of(value.value);
+                    result.version = value.version;
+                  });
+                });
+        return begun ? rkv_status{RKV_OK} : closed(error);
       });
 }
 
 rkv_status rkv_async_put(rkv_async* client, const void* key, size_t key_size, const void* value,
                          size_t value_size, const rkv_write_options* options, rkv_stop* stop,
                          rkv_callback callback, void* context, rkv_error* error) {
-  return submit(
-      client, key, key_size, value, value_size, callback, error,
-      [&](rkv::AsyncClient& async, std::string_view name, std::string_view text) {
-        rkv::PutOptions put;
-        if (const rkv_status given = write_options(options, put, error); given != RKV_OK)
-          return given;
-        async.put_with(name, text, put)
-            .until(token_of(stop))
-            .then([told = Told{callback, context}](const rkv::Result<std::uint64_t>& version) {
-              told.tell(version, fill_version);
-            });
-        return rkv_status{RKV_OK};
-      });
+  return submit(client, key, key_size, value, value_size, callback, error,
+                [&](rkv::AsyncClient& async, std::string_view name, std::string_view text) {
+                  rkv::PutOptions put;
+                  if (const rkv_status given = write_options(options, put, error); given != RKV_OK)
+                    return given;
+                  return submit_write(async.put_with(name, text, put), stop, {callback, context},
+                                      error);
+                });
 }
 
 rkv_status rkv_async_delete(rkv_async* client, const void* key, size_t key_size,
                             const rkv_write_options* options, rkv_stop* stop, rkv_callback callback,
                             void* context, rkv_error* error) {
-  return submit(
-      client, key, key_size, nullptr, 0, callback, error,
-      [&](rkv::AsyncClient& async, std::string_view name, std::string_view /*value*/) {
-        DeleteOptions own;
-        if (const rkv_status given = delete_options(options, own, error); given != RKV_OK)
-          return given;
-        auto call = own.if_version ? async.remove_if_version(name, *own.if_version, own.write)
-                                   : async.remove(name, own.write);
-        std::move(call)
-            .until(token_of(stop))
-            .then([told = Told{callback, context}](const rkv::Result<std::uint64_t>& version) {
-              told.tell(version, fill_version);
-            });
-        return rkv_status{RKV_OK};
-      });
+  return submit(client, key, key_size, nullptr, 0, callback, error,
+                [&](rkv::AsyncClient& async, std::string_view name, std::string_view /*value*/) {
+                  DeleteOptions own;
+                  if (const rkv_status given = delete_options(options, own, error); given != RKV_OK)
+                    return given;
+                  auto call = own.if_version
+                                  ? async.remove_if_version(name, *own.if_version, own.write)
+                                  : async.remove(name, own.write);
+                  return submit_write(std::move(call), stop, {callback, context}, error);
+                });
 }
 
 rkv_status rkv_async_incr(rkv_async* client, const void* key, size_t key_size, int64_t by,
@@ -207,15 +206,16 @@ rkv_status rkv_async_incr(rkv_async* client, const void* key, size_t key_size, i
         rkv::WriteOptions write;
         if (const rkv_status given = plain_options(options, write, error); given != RKV_OK)
           return given;
-        async.incr(name, by, write)
-            .until(token_of(stop))
-            .then([told = Told{callback, context}](const rkv::Result<rkv::Counter>& counter) {
-              told.tell(counter, [](rkv_result& result, const rkv::Counter& sum) {
-                result.version = sum.version;
-                result.number = sum.number;
-              });
-            });
-        return rkv_status{RKV_OK};
+        const bool begun =
+            async.incr(name, by, write)
+                .until(token_of(stop))
+                .then([told = Told{callback, context}](const rkv::Result<rkv::Counter>& counter) {
+                  told.tell(counter, [](rkv_result& result, const rkv::Counter& sum) {
+                    result.version = sum.version;
+                    result.number = sum.number;
+                  });
+                });
+        return begun ? rkv_status{RKV_OK} : closed(error);
       });
 }
 

@@ -37,12 +37,20 @@ rkv_status with(rkv_client* client, rkv_error* error, Body body) noexcept {
   });
 }
 
+// Returns the status. If the operation has failed, adds the server's message to the error.
+template <class One>
+rkv_status said(const One& one, rkv_status status, rkv_error* error) {
+  if (status != RKV_OK) add_refusal(one.last_refusal(), error);
+  return status;
+}
+
 // Calls `body(SharedClient& or Cluster&, timeout)` in the same way.
 template <class Body>
 rkv_status with_timeout(rkv_client* client, uint32_t timeout_ms, rkv_error* error,
                         Body body) noexcept {
   return with(client, error, [&](Store& store) {
-    return store.call(std::chrono::milliseconds(timeout_ms), error, body);
+    return store.call(std::chrono::milliseconds(timeout_ms), error,
+                      [&](auto& one, Timeout left) { return said(one, body(one, left), error); });
   });
 }
 
@@ -77,7 +85,7 @@ rkv_status on_options(rkv_client* client, rkv_status (*read)(const Given*, Optio
       return wrong_options;
     return store.call(timeout_of(options), error, [&](auto& one, Timeout left) {
       timeout_of(options) = left;
-      return body(one, options);
+      return said(one, body(one, options), error);
     });
   });
 }
@@ -92,6 +100,33 @@ rkv_status on_key(rkv_client* client, const void* key, std::size_t key_size,
   return on_options(client, read, given, error,
                     [&](auto& one, Options& options) { return body(one, *text, options); });
 }
+
+// The error of a call with many keys: the first failure, and whether any failed write may have
+// happened.
+class FirstFailure {
+ public:
+  explicit FirstFailure(rkv_error* error) : error_(error) {
+    if (error != nullptr) *error = {};
+  }
+  template <class T>
+  static bool is_open(const Result<T>& result) {
+    return !result && result.error().write == WriteOutcome::kMayHaveHappened;
+  }
+  template <class T>
+  rkv_status note(const Result<T>& result) {
+    if (result) return RKV_OK;
+    const Error& failed = result.error();
+    if (error_ != nullptr && failed.code != Code::kNotFound) {
+      const bool was_open = error_->may_have_happened != 0;
+      if (error_->code == RKV_OK) report(failed, error_);
+      if (was_open || is_open(result)) error_->may_have_happened = 1;
+    }
+    return static_cast<rkv_status>(failed.code);
+  }
+
+ private:
+  rkv_error* error_;
+};
 
 // ---- what each of several servers is asked
 
@@ -186,6 +221,7 @@ using rkv::c::connect_to_several;
 using rkv::c::copy_options;
 using rkv::c::delete_options;
 using rkv::c::DeleteOptions;
+using rkv::c::FirstFailure;
 using rkv::c::flush_all;
 using rkv::c::get_options;
 using rkv::c::guarded;
@@ -406,18 +442,15 @@ rkv_status rkv_multi_get(rkv_client* client, const rkv_slice* keys, size_t count
     if (!texts_of(keys, count, names)) {
       return no_bytes(error);
     }
-    if (error != nullptr) *error = {};
     auto all = store.multi_get(names, get);
     std::vector<std::unique_ptr<rkv_value>> made(count);
     for (std::size_t i = 0; i < count; ++i) {
       if (all[i]) made[i] = std::make_unique<rkv_value>(std::move(*all[i]));
     }
-    bool has_failed = false;
+    FirstFailure failure(error);
     for (std::size_t i = 0; i < count; ++i) {
       values[i] = made[i].release();
-      statuses[i] = all[i] ? RKV_OK : static_cast<rkv_status>(all[i].error().code);
-      const bool fails = !all[i] && all[i].error().code != rkv::Code::kNotFound;
-      if (fails && !std::exchange(has_failed, true)) report(all[i].error(), error);
+      statuses[i] = failure.note(all[i]);
     }
     return rkv_status{RKV_OK};
   });
@@ -426,6 +459,14 @@ rkv_status rkv_multi_get(rkv_client* client, const rkv_slice* keys, size_t count
 rkv_status rkv_multi_put(rkv_client* client, const rkv_slice* keys, const rkv_slice* values,
                          size_t count, const rkv_write_options* options, uint64_t* versions,
                          rkv_status* statuses, rkv_error* error) {
+  return rkv_multi_put_each(client, keys, values, count, options, versions, statuses, nullptr,
+                            error);
+}
+
+rkv_status rkv_multi_put_each(rkv_client* client, const rkv_slice* keys, const rkv_slice* values,
+                              size_t count, const rkv_write_options* options, uint64_t* versions,
+                              rkv_status* statuses, unsigned char* may_have_happened,
+                              rkv_error* error) {
   return on_options(client, write_options, options, error, [&](auto& store, rkv::PutOptions& put) {
     if (count != 0 && (keys == nullptr || values == nullptr || statuses == nullptr))
       return wrong("keys, values and statuses must not be NULL", error);
@@ -439,14 +480,14 @@ rkv_status rkv_multi_put(rkv_client* client, const rkv_slice* keys, const rkv_sl
       items.push_back(
           {.key = names[i], .value = texts[i], .expires_at_ms = put.expires_at_ms, .ttl = put.ttl});
     }
-    if (error != nullptr) *error = {};
     const auto all = store.multi_put(
         items, rkv::WriteOptions{.durability = put.durability, .timeout = put.timeout});
-    bool has_failed = false;
+    FirstFailure failure(error);
     for (std::size_t i = 0; i < count; ++i) {
-      statuses[i] = all[i] ? RKV_OK : static_cast<rkv_status>(all[i].error().code);
+      statuses[i] = failure.note(all[i]);
       if (all[i] && versions != nullptr) versions[i] = *all[i];
-      if (!all[i] && !std::exchange(has_failed, true)) report(all[i].error(), error);
+      if (may_have_happened != nullptr)
+        may_have_happened[i] = FirstFailure::is_open(all[i]) ? 1 : 0;
     }
     return rkv_status{RKV_OK};
   });

@@ -6,6 +6,21 @@
 
 namespace rkv::c {
 
+namespace {
+
+void append(std::string_view refusal, rkv_error* error) {
+  if (refusal.empty() || error == nullptr) return;
+  std::size_t end = std::strlen(error->text);
+  for (const std::string_view part : {std::string_view(": "), refusal}) {
+    const std::size_t length = std::min(part.size(), sizeof error->text - 1 - end);
+    std::memcpy(error->text + end, part.data(), length);
+    end += length;
+  }
+  error->text[end] = 0;
+}
+
+}  // namespace
+
 rkv_status report(rkv_status code, std::string_view text, rkv_error* error) {
   if (error == nullptr) return code;
   *error = {};
@@ -18,21 +33,25 @@ rkv_status report(rkv_status code, std::string_view text, rkv_error* error) {
 rkv_status report(const Error& given, rkv_error* error) {
   const auto code = static_cast<rkv_status>(given.code);
   if (error == nullptr) return code;
-  report(code, to_string(given), error);
+  try {
+    report(code, to_string(given), error);
+  } catch (const std::bad_alloc&) {  // in a callback, which must be called all the same
+    report(code, given.text == nullptr ? to_string(given.code) : given.text, error);
+  }
   error->may_have_happened = given.write == WriteOutcome::kMayHaveHappened ? 1 : 0;
   error->sys_errno = given.sys_errno;
   return code;
 }
 
 rkv_status report_refused(const Error& given, std::string_view refusal, rkv_error* error) {
-  if (refusal.empty()) return report(given, error);
   const rkv_status code = report(given, error);
-  if (error == nullptr) return code;
-  const rkv_error plain = *error;
-  report(code, to_string(given) + ": " + std::string(refusal), error);
-  error->may_have_happened = plain.may_have_happened;
-  error->sys_errno = plain.sys_errno;
+  append(refusal, error);
   return code;
+}
+
+void add_refusal(std::string_view refusal, rkv_error* error) {
+  if (error == nullptr || std::string_view(error->text) != rkv_status_text(error->code)) return;
+  append(refusal, error);
 }
 
 }  // namespace rkv::c

@@ -14,8 +14,11 @@ namespace rkv::c {
 
 // Fills `error`, which may be null, and returns its code.
 rkv_status report(const Error& given, rkv_error* error);
-// Of a connection that failed; `refusal`: what the server said, or empty.
+// `refusal`: what the server said, or empty.
 rkv_status report_refused(const Error& given, std::string_view refusal, rkv_error* error);
+// Adds the server's message to the error of a failed operation, if the error is the server's own:
+// its text is then the words of its code.
+void add_refusal(std::string_view refusal, rkv_error* error);
 rkv_status report(rkv_status code, std::string_view text, rkv_error* error);
 inline rkv_status wrong(std::string_view text, rkv_error* error) {
   return report(RKV_INVALID_ARGUMENT, text, error);

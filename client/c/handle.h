@@ -13,6 +13,8 @@
 #include <optional>
 #include <utility>
 
+#include "rkv/fork.h"
+
 namespace rkv::c {
 
 template <class Client>
@@ -45,11 +47,12 @@ class Handle {
   };
 
   // Returns false if it is closed, or another thread closes it. Blocks until no call uses the
-  // client. REQUIRES that this thread is in none.
+  // client. REQUIRES that this thread is in none. Calls that were under way at a fork are not in
+  // the child: there it does not block, and REQUIRES that no other thread is in a call.
   bool close() {
     if ((users_.fetch_or(kClosed, std::memory_order_acq_rel) & kClosed) != 0) return false;
-    for (std::uint32_t users = users_.load(std::memory_order_acquire); users != kClosed;
-         users = users_.load(std::memory_order_acquire))
+    for (std::uint32_t users = users_.load(std::memory_order_acquire);
+         users != kClosed && !made_.is_inherited(); users = users_.load(std::memory_order_acquire))
       users_.wait(users, std::memory_order_acquire);
     client_.reset();
     return true;
@@ -58,6 +61,7 @@ class Handle {
  private:
   static constexpr std::uint32_t kClosed = std::uint32_t{1} << 31;
 
+  const ForkGuard made_;
   std::atomic<std::uint32_t> users_ = 0;
   std::optional<Client> client_;
 };

@@ -1,61 +1,30 @@
 #include "client/c/options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <cstdint>
 #include <limits>
 #include <new>
 #include <utility>
 
+#include "client/engine/option_table.h"
 #include "common/parse.h"
 
 namespace rkv::c {
 
 namespace {
 
-std::string needs(std::string_view name, std::string_view what, std::string_view value) {
-  return std::string(name) + " needs " + std::string(what) + ", not '" + shown(value) + "'";
-}
-
-template <class Enum, std::size_t count>
-std::string set_word(std::string_view name, std::string_view value, Enum& target,
-                     const std::array<std::pair<std::string_view, Enum>, count>& words) {
-  std::string all;
-  for (const auto& [word, meaning] : words) {
-    if (word == value) {
-      target = meaning;
-      return {};
-    }
-    all += (all.empty() ? "" : ", ") + std::string(word);
-  }
-  return needs(name, "one of " + all, value);
-}
-
-template <class Number>
-std::string set_number(std::string_view name, std::string_view value, Number& target,
-                       std::int64_t least, std::int64_t most) {
-  const auto number = parse_number<std::int64_t>(value, least, most);
-  if (!number) {
-    return needs(name, "a number from " + std::to_string(least) + " to " + std::to_string(most),
-                 value);
-  }
-  target = static_cast<Number>(*number);
-  return {};
-}
-
-std::string set_duration(std::string_view name, std::string_view value,
-                         std::chrono::milliseconds& target) {
-  const auto ms = parse_duration_ms(value);
-  if (!ms) return needs(name, "a duration with a unit, such as 250ms or 5s", value);
-  target = std::chrono::milliseconds(*ms);
-  return {};
-}
-
-std::string set_size(std::string_view name, std::string_view value, std::size_t& target) {
-  const auto bytes = parse_size(value);
-  if (!bytes) return needs(name, "a size, such as 4096 or 64MiB", value);
-  target = *bytes;
-  return {};
+// What the values of the option are.
+std::string wanted(const client::ClientOption& option) {
+  if (option.holds<std::chrono::milliseconds>())
+    return "a duration with a unit, such as 250ms or 5s";
+  if (option.holds<std::size_t>()) return "a size, such as 4096 or 64MiB";
+  const auto words = client::words_of(option);
+  if (words.empty()) return client::range_of(option);
+  return fmt::format("one of {}", fmt::join(words, ", "));
 }
 
 std::string set_servers(std::string_view value, std::optional<ShardMap>& target) {
@@ -66,46 +35,23 @@ std::string set_servers(std::string_view value, std::optional<ShardMap>& target)
   return {};
 }
 
-std::string set_text(std::string_view value, std::string& target) {
-  target = value;
+std::string set_connections(std::string_view value, std::size_t& target) {
+  const auto number = parse_number<std::int64_t>(value, 1, 64);
+  if (!number)
+    return fmt::format("connections needs a number from 1 to 64, not '{}'", shown(value));
+  target = static_cast<std::size_t>(*number);
   return {};
 }
 
 }  // namespace
 
 std::string set_option(rkv_options& options, std::string_view name, std::string_view value) {
-  ClientOptions& client = options.client;
-  constexpr std::array kPolling = {std::pair{std::string_view("adaptive"), Polling::kAdaptive},
-                                   std::pair{std::string_view("busy"), Polling::kBusy},
-                                   std::pair{std::string_view("event"), Polling::kEvent}};
-  constexpr std::array kTransports = {std::pair{std::string_view("auto"), Transport::kAuto},
-                                      std::pair{std::string_view("verbs"), Transport::kVerbs},
-                                      std::pair{std::string_view("shm"), Transport::kShm},
-                                      std::pair{std::string_view("tcp"), Transport::kTcp}};
-  constexpr std::array kBooleans = {std::pair{std::string_view("true"), true},
-                                    std::pair{std::string_view("false"), false}};
-  if (name == "server") return set_text(value, client.server);
   if (name == "servers") return set_servers(value, options.servers);
-  if (name == "name") return set_text(value, client.name);
-  if (name == "user") return set_text(value, client.user);
-  if (name == "secret") return set_text(value, client.secret);
-  if (name == "device") return set_text(value, client.device);
-  if (name == "timeout") return set_duration(name, value, client.timeout);
-  if (name == "first-backoff") return set_duration(name, value, client.first_backoff);
-  if (name == "longest-backoff") return set_duration(name, value, client.longest_backoff);
-  if (name == "connect-timeout") return set_duration(name, value, client.connect_timeout);
-  if (name == "cache") return set_size(name, value, client.cache_bytes);
-  if (name == "large") return set_size(name, value, client.large_bytes);
-  if (name == "reads-in-flight") return set_number(name, value, client.reads_in_flight, 1, 1024);
-  if (name == "requests-in-flight")
-    return set_number(name, value, client.requests_in_flight, 1, 256);
-  if (name == "port") return set_number(name, value, client.port, 0, 255);
-  if (name == "gid-index") return set_number(name, value, client.gid_index, -1, 255);
-  if (name == "connections") return set_number(name, value, options.connections, 1, 64);
-  if (name == "polling") return set_word(name, value, client.polling, kPolling);
-  if (name == "transport") return set_word(name, value, client.transport, kTransports);
-  if (name == "repeat-connect") return set_word(name, value, client.repeat_connect, kBooleans);
-  return "a client has no option '" + shown(name) + "'";
+  if (name == "connections") return set_connections(value, options.connections);
+  const client::ClientOption* const option = client::find_option(name);
+  if (option == nullptr) return fmt::format("a client has no option '{}'", shown(name));
+  if (client::set_option(options.client, *option, value)) return {};
+  return fmt::format("{} needs {}, not '{}'", name, wanted(*option), shown(value));
 }
 
 rkv_status wrong_size(rkv_error* error) {

@@ -65,15 +65,16 @@ Timeout& timeout_of(Options& options) {
 rkv_status get_options(const rkv_get_options* given, GetOptions& options, rkv_error* error);
 rkv_status write_options(const rkv_write_options* given, PutOptions& options, rkv_error* error);
 rkv_status wrong_size(rkv_error* error);
-// Those of a write other than a put. RKV_INVALID_ARGUMENT: they set what it has not.
+// Converts the options of a write other than a put. RKV_INVALID_ARGUMENT: they set a field that it
+// does not have.
 rkv_status plain_options(const rkv_write_options* given, WriteOptions& options, rkv_error* error);
-// Likewise, with the version that a delete may ask for.
+// The same with the version that a delete may ask for.
 struct DeleteOptions {
   WriteOptions write{};
   std::optional<std::uint64_t> if_version{};
 };
 rkv_status delete_options(const rkv_write_options* given, DeleteOptions& options, rkv_error* error);
-// Those of a get_counter, which has only a time-out.
+// Converts the options of a get_counter, which has only a time-out.
 rkv_status timeout_option(const rkv_get_options* given, Timeout& timeout, rkv_error* error);
 
 }  // namespace rkv::c

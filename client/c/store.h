@@ -17,6 +17,8 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "rkv/cluster.h"
+#include "rkv/fork.h"
+#include "rkv/one_user.h"
 #include "rkv/shared_client.h"
 
 namespace rkv::c {
@@ -34,6 +36,8 @@ class Store {
   rkv_status call(Timeout timeout, rkv_error* error, Body body) {
     if (auto* const shared = std::get_if<SharedClient>(&store_)) return body(*shared, timeout);
     Several& several = *std::get<1>(store_);
+    if (std::get<1>(store_).get_deleter().guard.is_inherited())
+      return report(client::kInherited, error);
     const SteadyClock clock;
     const auto time = timeout.count() == 0 ? several.timeout : timeout;
     const Deadline deadline = Deadline::after_ms(clock, time.count());
@@ -84,7 +88,7 @@ class Store {
     bool has_ = false;
   };
 
-  std::variant<SharedClient, std::unique_ptr<Several>> store_;
+  std::variant<SharedClient, ForkOwned<Several>> store_;
 };
 
 }  // namespace rkv::c

@@ -21,13 +21,13 @@ struct rkv_page {  // NOLINT(readability-identifier-naming)
 
 namespace rkv::c {
 
-// Nothing: null where there should be bytes.
+// nullopt: `data` is null although `size` is not 0.
 inline std::optional<std::string_view> text_of(const void* data, std::size_t size) {
   if (data == nullptr && size != 0) return std::nullopt;
   return data == nullptr ? std::string_view()
                          : std::string_view(static_cast<const char*>(data), size);
 }
-// False: one of them is null where there should be bytes.
+// Returns false if the data of a slice is null although its size is not 0.
 bool texts_of(const rkv_slice* slices, std::size_t count, std::vector<std::string_view>& texts);
 
 inline rkv_slice slice_of(std::string_view text) {

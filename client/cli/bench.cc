@@ -21,7 +21,7 @@ namespace rkv::cli {
 namespace {
 
 constexpr std::size_t kAtOnce = 64;  // operations of a pipelined call
-// When kvclient is killed, its keys expire. It is longer than four measurements (set_bench()).
+// When kvclient is killed, its keys expire. It is longer than four measurements (--time).
 constexpr std::chrono::hours kTimeToLive{1};
 
 // One line of the table.

@@ -1,6 +1,7 @@
 #include "client/cli/commands.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -11,6 +12,8 @@
 #include "common/auth/proof.h"
 #include "common/bytes.h"
 #include "common/parse.h"
+#include "common/standard_streams.h"
+#include "rkv/limits.h"
 
 namespace rkv::cli {
 
@@ -43,11 +46,12 @@ OrFailure<void> prepare_arguments(Job& job) {
     job.arguments.push_back(std::move(*decoded));
   }
   if (job.command.last_from_stdin) {
-    auto text = read_file("-");
+    const bool hex = job.command.globals.hex;
+    auto text = read_value(hex ? 2 * kMaxValueBytes + 1 : kMaxValueBytes);
     if (!text) return std::unexpected(text.error());
     // Hex is typed or piped as a line, so a line end is removed; raw bytes are taken as they are.
-    if (job.command.globals.hex && text->ends_with('\n')) text->pop_back();
-    auto decoded = decode_argument(*text, job.command.globals.hex);
+    if (hex && text->ends_with('\n')) text->pop_back();
+    auto decoded = decode_argument(*text, hex);
     if (!decoded) return failure(kUsage, "standard input is not hexadecimal");
     job.arguments.push_back(std::move(*decoded));
   }
@@ -94,7 +98,7 @@ OrFailure<void> prepare_records(Job& job) {
 
 OrFailure<void> prepare_keys(Job& job) {
   if (job.command.keys_file.empty()) return {};
-  auto text = read_file(job.command.keys_file);
+  auto text = read_file(job.command.keys_file, 4 * kMaxKeyBytes + 1);  // escapes, and a CR
   if (!text) return std::unexpected(text.error());
   auto keys = parse_keys(*text, job.command.keys_file, job.command.globals.hex);
   if (!keys) return std::unexpected(keys.error());
@@ -182,9 +186,11 @@ ExitCode run_get(Cluster& client, Job& job) {
     print_raw((value->is_counter ? shown_value(*value) : to_hex(value->value)) + "\n");
     return kDone;
   }
-  // Raw, so that a file is restored as it was; the line end is for a terminal only.
+  // Raw, so that a file is restored as it was. The line end is for a terminal, and parts the values
+  // of a script.
   print_raw(value->value);
-  if (stdout_is_terminal() && !value->value.ends_with('\n')) print_raw("\n");
+  const bool wants_line_end = stdout_is_terminal() || job.of_script;
+  if (wants_line_end && !value->value.ends_with('\n')) print_raw("\n");
   return kDone;
 }
 
@@ -440,7 +446,8 @@ std::string shown_value(const Value& value) {
 
 void complain(std::string_view sentence) {
   std::fflush(stdout);
-  fmt::print(stderr, "kvclient: {}\n", sentence);
+  const std::string line = fmt::format("kvclient: {}\n", sentence);
+  write_to_stderr(::isatty(STDERR_FILENO) == 1 ? for_terminal(line) : line, kReaderWaitMs);
 }
 
 }  // namespace rkv::cli

@@ -20,6 +20,7 @@ struct Job {
   std::vector<std::int64_t> numbers;   // incr, decr, cas: the numbers after the key
   RecordSet records;                   // load, verify: all records, or with a reader the first part
   std::optional<RecordReader> reader;  // load: the remaining parts
+  bool of_script = false;              // one of several commands on standard input
 };
 
 OrFailure<Job> prepare(Command command);

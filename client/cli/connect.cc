@@ -39,7 +39,10 @@ OrFailure<Cluster> connect(const ShardMap& map, const ClientOptions& options) {
     cluster = Cluster::connect(map, options, &problem);
   }
   if (cluster) return std::move(*cluster);
-  return failure(exit_code_of_connect(cluster.error(), map.servers().size()), std::move(problem));
+  return std::unexpected(
+      Failure{.exit_code = exit_code_of_connect(cluster.error(), map.servers().size()),
+              .sentence = std::move(problem),
+              .wants_user = cluster.error().code == Code::kUnauthenticated});
 }
 
 OrFailure<Cluster> connect(const std::optional<ShardMap>& servers, const ClientOptions& options) {

@@ -35,6 +35,7 @@ MachineFacts look_at_machine(const Asked& asked, const ClientOptions& client,
     } else {
       facts.shared_memory_error = to_string(shm.error());
     }
+    facts.shm_directories = rdma::shm_directories({});
   }
   facts.system = rdma::look_at_system();
   if (!may_be_verbs(asked.transport)) return facts;
@@ -173,6 +174,7 @@ ExitCode run_doctor(const Command& command) {
     report.add(judge_server(all.back(), globals.names_server));
   }
   report.add(judge_list(all));
+  if (!globals.servers) report.add(judge_one_group(all));
   report.add(judge_groups(all));
   return report.end();
 }

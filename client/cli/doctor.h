@@ -50,6 +50,7 @@ struct MachineFacts {
   std::optional<rdma::Trial> trial{};
   std::string shared_memory{};        // description by the shared memory transport
   std::string shared_memory_error{};  // or the reason why it cannot be used
+  std::vector<rdma::ShmDirectory> shm_directories{};
 };
 std::vector<Finding> judge_machine(const MachineFacts& facts, const Asked& asked);
 
@@ -64,6 +65,7 @@ struct ServerFindings {
   };
   std::string address{};
   bool connected = false;
+  bool has_stats = false;        // it has told what follows
   std::optional<Error> error{};  // why it was not reached, or why it gave no statistics
   std::string refusal{};         // its message when it was not reached
   bool over_verbs = false;       // also true if verbs would have been used to reach it
@@ -77,20 +79,23 @@ struct ServerFindings {
     std::string why{};
   };
   std::vector<Closed> closed{};
-  // What the primary of a replicated group says of it. A backup that was asked directs to it, so it
-  // has answered then.
+  // The primary's report about its replicated group. If a backup was asked, it has directed the
+  // client to the primary, so the primary has answered.
   struct Group {
     struct Member {
       std::string name{};
       std::string address{};
       bool in_sync = false;
-      bool connected = false;  // of a backup, to the primary
+      bool connected = false;    // of a backup, to the primary
+      bool unreachable = false;  // by the primary, which it is connected to
     };
     std::string name{};
-    std::string primary{};  // its name
-    std::string address{};  // the primary's
+    std::uint64_t number = 0;  // tells it from others, also from those of the same name
+    std::string primary{};     // its name
+    std::string address{};     // the primary's
     std::uint64_t term = 0;
     double etcd_silent_s = 0;
+    double etcd_refuses_s = 0;  // it answers, and stores no change
     std::vector<Member> members{};
   };
   std::optional<Group> group{};
@@ -111,6 +116,9 @@ bool was_directed(const ServerFindings& facts);
 // Checks a list of servers: two addresses of one process are an error, unless it is the primary of
 // a group, to which a backup has directed.
 std::vector<Finding> judge_list(std::span<const ServerFindings> servers);
+// Checks a list of servers of one group, which is what clients take it for: servers of several
+// groups, or of none, are an error.
+std::vector<Finding> judge_one_group(std::span<const ServerFindings> servers);
 // The groups that the servers belong to: who is the primary, and what is not as it should be.
 std::vector<Finding> judge_groups(std::span<const ServerFindings> servers);
 

@@ -18,10 +18,21 @@ using Group = ServerFindings::Group;
 constexpr double kEtcdSilentS = 3;
 
 void judge_member(const Group& group, const Group::Member& member, std::vector<Finding>& out) {
+  const std::string subject = fmt::format("{} ({})", member.name, member.address);
+  if (member.unreachable) {
+    out.push_back(
+        {.check = "replica",
+         .subject = subject,
+         .level = Level::kWarning,
+         .found = fmt::format("{}in sync with group {}: it cannot be reached by the primary",
+                              member.in_sync ? "" : "not ", group.name),
+         .advice = "open the port above its own to the other replicas"});
+    return;
+  }
   if (member.in_sync) return;
   out.push_back(
       {.check = "replica",
-       .subject = fmt::format("{} ({})", member.name, member.address),
+       .subject = subject,
        .level = Level::kWarning,
        .found = fmt::format("not in sync with group {}, and {} to the primary", group.name,
                             member.connected ? "connected" : "not connected"),
@@ -58,13 +69,58 @@ void judge_group(const Group& group, std::vector<Finding>& out) {
                               "can take over or be left out",
                               group.etcd_silent_s),
          .advice = "check etcd on its hosts: `etcdctl endpoint health --cluster`"});
+  } else if (group.etcd_refuses_s > kEtcdSilentS) {
+    out.push_back(
+        {.check = "etcd",
+         .subject = group.name,
+         .level = Level::kWarning,
+         .found = fmt::format("etcd answers, but has stored no change for {:.0f} s: no replica can "
+                              "take over or be left out",
+                              group.etcd_refuses_s),
+         .advice = "see why: `etcdctl alarm list`, and the log of etcd"});
   }
+}
+
+std::string difference(const ServerFindings& one, const ServerFindings& first) {
+  if (one.group && first.group) {
+    return fmt::format("of another group than {} (groups {} and {})", first.address,
+                       one.group->name, first.group->name);
+  }
+  if (one.group)
+    return fmt::format("of group {}, but {} is of none", one.group->name, first.address);
+  if (first.group)
+    return fmt::format("of no group, but {} is of group {}", first.address, first.group->name);
+  return fmt::format("of no group, as {}: neither takes over from the other", first.address);
 }
 
 }  // namespace
 
 bool was_directed(const ServerFindings& facts) {
   return facts.group && facts.group->address != facts.address;
+}
+
+std::vector<Finding> judge_one_group(std::span<const ServerFindings> servers) {
+  std::vector<Finding> out;
+  const ServerFindings* first = nullptr;
+  for (const ServerFindings& server : servers) {
+    if (!server.has_stats) continue;
+    if (first == nullptr) {
+      first = &server;
+      continue;
+    }
+    const bool is_same = server.group && first->group
+                             ? server.group->number == first->group->number
+                             : server.epoch == first->epoch;  // that is judge_list()'s
+    if (is_same) continue;
+    out.push_back({.check = "servers",
+                   .subject = server.address,
+                   .level = Level::kError,
+                   .found = difference(server, *first),
+                   .advice =
+                       "take one of the two off the list; several servers that share the keys are "
+                       "named by --servers"});
+  }
+  return out;
 }
 
 std::vector<Finding> judge_groups(std::span<const ServerFindings> servers) {

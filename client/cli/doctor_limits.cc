@@ -189,9 +189,24 @@ void Judge::huge_pages() {
 
 void Judge::shared_memory() {
   if (!may_be_shm(asked_.transport)) return;
+  std::string owners;
+  for (const rdma::ShmDirectory& one : facts_.shm_directories) {
+    if (!one.is_trusted) {
+      add(Level::kWarning, "shared_memory", one.path,
+          fmt::format("it belongs to another user (number {}) or others can write in it: servers "
+                      "there are not trusted",
+                      one.owner),
+          fmt::format("as root, look at it and `rm -r {}`; or set `RKV_SHM_DIR` to a directory of "
+                      "your own, for the server too",
+                      one.path));
+      continue;
+    }
+    owners += one.exists ? fmt::format("; {} belongs to user number {}", one.path, one.owner)
+                         : fmt::format("; {} does not exist", one.path);
+  }
   if (facts_.shared_memory_error.empty()) {
     return add(Level::kOk, "shared_memory", "",
-               fmt::format("{}, for servers on this host", facts_.shared_memory));
+               fmt::format("{}, for servers on this host{}", facts_.shared_memory, owners));
   }
   add(asked_.transport == Transport::kShm ? Level::kError : Level::kWarning, "shared_memory", "",
       facts_.shared_memory_error,

@@ -15,8 +15,8 @@ using Level = Finding::Level;
 
 constexpr std::uint64_t kRounds = 200;
 constexpr std::int64_t kLongestMs = 2000;  // for all rounds
-// A lost packet is sent again after an acknowledgement time-out of 67 ms (rkv/rdma/timers.h).
-// Nothing else in a READ takes that long on a machine that is not overloaded.
+// A lost packet is sent again after an acknowledgement time-out of 67 ms (rkv/rdma/timers.h). On a
+// machine that is not overloaded, nothing else in a READ takes this long.
 constexpr double kSentAgainUs = 67'000;
 
 template <class Round>
@@ -57,6 +57,9 @@ void note_group(const Json& stats, ServerFindings& facts) {
   facts.group = ServerFindings::Group{};
   ServerFindings::Group& noted = *facts.group;
   noted.name = text_of(*group, "name");
+  if (const auto number = group->find("number");
+      number != group->end() && number->is_number_unsigned())
+    noted.number = number->get<std::uint64_t>();
   noted.primary = text_of(*group, "primary");
   noted.address = text_of(*group, "primary_address");
   if (const auto term = group->find("term"); term != group->end() && term->is_number_unsigned())
@@ -64,6 +67,9 @@ void note_group(const Json& stats, ServerFindings& facts) {
   if (const auto silent = group->find("etcd_silent_seconds");
       silent != group->end() && silent->is_number())
     noted.etcd_silent_s = silent->get<double>();
+  if (const auto refuses = group->find("etcd_refuses_seconds");
+      refuses != group->end() && refuses->is_number())
+    noted.etcd_refuses_s = refuses->get<double>();
   const auto members = group->find("members");
   if (members == group->end() || !members->is_array()) return;
   for (const Json& one : *members) {
@@ -71,7 +77,8 @@ void note_group(const Json& stats, ServerFindings& facts) {
     noted.members.push_back({.name = text_of(one, "name"),
                              .address = text_of(one, "address"),
                              .in_sync = is_true(one, "in_sync"),
-                             .connected = is_true(one, "connected")});
+                             .connected = is_true(one, "connected"),
+                             .unreachable = is_true(one, "unreachable")});
   }
 }
 
@@ -196,6 +203,7 @@ void ask_client(Client& client, ServerFindings& facts) {
     return;
   }
   const Json stats = Json::parse(*text, nullptr, false);
+  facts.has_stats = stats.is_object();
   // The text comes from a peer: any field may have any type.
   if (stats.contains("version") && stats["version"].is_string()) {
     facts.version = stats["version"].get<std::string>();

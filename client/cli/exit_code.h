@@ -3,6 +3,7 @@
 
 #include <expected>
 #include <string>
+#include <utility>
 
 #include "rkv/result.h"
 
@@ -19,7 +20,8 @@ enum ExitCode : int {
 
 struct Failure {
   ExitCode exit_code = kFailed;
-  std::string sentence;  // for stderr, without "kvclient: " and full stop
+  std::string sentence{};   // for stderr, without "kvclient: " and full stop
+  bool wants_user = false;  // the server has answered that a client must prove to be a user
 };
 template <class T>
 using OrFailure = std::expected<T, Failure>;

@@ -50,9 +50,11 @@ double number_of(const Json& object, const char* name) {
   return at != object.end() && at->is_number() ? at->get<double>() : 0;
 }
 
-// Of a replica that is not the primary.
+// Describes the lag of a replica that is not the primary.
 std::string lag_of(const Json& member) {
   if (!holds_true(member, "connected")) return "not connected";
+  if (holds_true(member, "unreachable"))
+    return "cannot be reached: open the port above its own to the other replicas";
   if (holds_true(member, "needs_copy")) return "needs a copy of the database";
   const double bytes = number_of(member, "lag_bytes");
   if (bytes == 0) return "has everything";

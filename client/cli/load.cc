@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "client/cli/commands.h"
+#include "client/cli/interrupt.h"
 #include "client/cli/many.h"
 #include "client/cli/output.h"
 #include "client/cli/progress.h"
@@ -14,7 +15,7 @@ namespace rkv::cli {
 
 namespace {
 
-// What has been stored of a file so far.
+// The records of a file that have been stored so far.
 struct Loaded {
   std::uint64_t stored = 0;
   std::uint64_t bytes = 0;
@@ -51,20 +52,23 @@ class Loader {
         reader_(reader),
         progress_("loading", reader == nullptr ? records : 0, command.progress) {}
 
-  // Stores the records. Returns false at the first record that is refused.
+  // Stores the records. Returns false at the first record that is refused, or after Ctrl-C.
   bool store(const RecordSet& set) {
-    for (std::size_t first = 0; first < set.records.size() && !refusal_;) {
+    const Interrupt interrupt;
+    for (std::size_t first = 0; first < set.records.size() && !refusal_ && !is_interrupted_;) {
       const std::size_t end = batch_end(set.records, first);
       store_batch(std::span(set.records).subspan(first, end - first));
       first = end;
       progress_.update(loaded_.stored, part_read());
+      is_interrupted_ = interrupt.wait_until({});
     }
     loaded_.bytes += set.bytes;
     loaded_.replaced += set.replaced;
     loaded_.bad += set.bad;
     loaded_.seconds = seconds_between(started_, clock_.now());
-    return !refusal_;
+    return !refusal_ && !is_interrupted_;
   }
+  bool is_interrupted() const { return is_interrupted_; }
   const Loaded& loaded() const { return loaded_; }
   const std::optional<Refusal>& refusal() const { return refusal_; }
   void clear_progress() { progress_.clear(); }
@@ -110,6 +114,7 @@ class Loader {
   Progress progress_;
   Loaded loaded_;
   std::optional<Refusal> refusal_;
+  bool is_interrupted_ = false;
   std::vector<KeyValue> items_;
 };
 
@@ -160,6 +165,10 @@ ExitCode run_load(Cluster& client, Job& job) {
                                                   describe(refusal->error, client, refusal->key))));
     // The file is well-formed: an error of the server is not a mistake of usage.
     return exit_code_of(refusal->error) == kNoServer ? kNoServer : kFailed;
+  }
+  if (loader.is_interrupted()) {
+    complain(stopped(loader.loaded(), "interrupted"));
+    return kFailed;
   }
   const bool json = command.globals.json;
   Json result = to_json(loader.loaded());

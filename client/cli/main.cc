@@ -12,16 +12,10 @@
 #include "client/cli/options.h"
 #include "client/cli/output.h"
 #include "client/cli/shell.h"
+#include "common/keep_descriptors.h"
 
 namespace rkv::cli {
 namespace {
-
-int connect_and_run(const Globals& globals, auto&& with_client) {
-  auto client = connect(globals.servers, globals.client);
-  if (client) return with_client(*client);
-  complain(client.error().sentence);
-  return client.error().exit_code;
-}
 
 int run_program(const std::vector<std::string>& arguments) {
   Parsed parsed = parse_arguments(arguments, [](const char* name) { return std::getenv(name); });
@@ -36,7 +30,10 @@ int run_program(const std::vector<std::string>& arguments) {
   parsed.command.globals.client.name = "kvclient";
   const Globals globals = parsed.command.globals;
   if (parsed.command.verb == Verb::kShell) {
-    return connect_and_run(globals, [&](Cluster& client) { return run_shell(client, globals); });
+    auto client = connect(globals.servers, globals.client);
+    if (client) return run_shell(*client, globals);
+    complain(client.error().sentence);
+    return client.error().exit_code;
   }
   if (parsed.command.verb == Verb::kDoctor) return run_doctor(parsed.command);
   auto job = prepare(std::move(parsed.command));
@@ -44,7 +41,14 @@ int run_program(const std::vector<std::string>& arguments) {
     complain(job.error().sentence);
     return job.error().exit_code;
   }
-  return connect_and_run(globals, [&](Cluster& client) { return run(client, *job, false); });
+  auto client = connect(globals.servers, globals.client);
+  if (client) return run(*client, *job, false);
+  if (job->command.alive && client.error().wants_user) {
+    print_raw("alive: the server asks for a user\n");
+    return kDone;
+  }
+  complain(client.error().sentence);
+  return client.error().exit_code;
 }
 
 // Flushes the output: output that did not arrive (a full disk, a closed pipe) is a failure.
@@ -57,13 +61,15 @@ int end(int exit_code) {
 }  // namespace
 }  // namespace rkv::cli
 
+RKV_KEEP_STANDARD_DESCRIPTORS;
+
 int main(int argc, char** argv) {
   // The failed write then reports a file that may not grow further, as it reports a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return rkv::cli::end(rkv::cli::run_program({argv + 1, argv + argc}));
   } catch (const std::exception& problem) {  // mainly std::bad_alloc
-    std::fprintf(stderr, "kvclient: %s\n", problem.what());
+    rkv::cli::complain(problem.what());
     return rkv::cli::kFailed;
   }
 }

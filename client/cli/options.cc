@@ -1,15 +1,19 @@
 #include "client/cli/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cxxopts.hpp>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "client/cli/secret_file.h"
 #include "client/cli/server_list.h"
 #include "client/cli/verb_options.h"
+#include "client/engine/option_table.h"
+#include "client/link/servers.h"
 #include "common/auth/proof.h"
 #include "common/parse.h"
 
@@ -19,58 +23,143 @@ namespace {
 
 constexpr const char* kVersionText = "kvclient 0.1.0\n";
 
-struct GlobalFlag {
-  const char* name;
-  char letter;  // 0 = none
-  bool takes_value;
-  const char* variable;
-  const char* fallback;
-  const char* hint;
-  const char* help;
-};
-constexpr GlobalFlag kGlobalFlags[] = {
-    {"server", 0, true, "KVCLIENT_SERVER", "127.0.0.1:7471", "HOST:PORT,...",
-     "address of the kvserver, or those of a replicated group"},
-    {"servers", 0, true, "KVCLIENT_SERVERS", "", "LIST",
-     "servers of one store, comma-separated: [NAME=]HOST:PORT[*WEIGHT]"},
-    {"servers-file", 0, true, "KVCLIENT_SERVERS_FILE", "", "FILE",
-     "the same from a file, one per line, # for comments"},
-    {"user", 0, true, "KVCLIENT_USER", "", "NAME", "user, for a server that has users"},
-    {"secret-file", 0, true, "KVCLIENT_SECRET_FILE", "", "FILE",
-     "secret of the user, in a file for its owner alone; or as KVCLIENT_SECRET"},
-    {"output", 0, true, "KVCLIENT_OUTPUT", "text", "text|json|tsv",
-     "output format; tsv: records in the format of load"},
-    {"hex", 0, false, "KVCLIENT_HEX", "false", "", "read and print keys and values in hexadecimal"},
-    {"timeout", 0, true, "KVCLIENT_TIMEOUT", "5s", "TIME", "longest time for one operation"},
-    {"device", 'd', true, "KVCLIENT_DEVICE", "", "NAME", "RDMA device; default: by the route"},
-    {"ib-port", 'i', true, "KVCLIENT_IB_PORT", "0", "N", "port of the device; 0: any active one"},
-    {"gid-index", 0, true, "KVCLIENT_GID_INDEX", "-1", "N", "GID to use; -1: let routing choose"},
-    {"transport", 0, true, "KVCLIENT_TRANSPORT", "auto", "auto|verbs|shm|tcp",
-     "how to reach the server; auto: an RDMA device, else shared memory, else TCP"},
-    {"poll", 0, true, "KVCLIENT_POLL", "adaptive", "adaptive|busy|event",
-     "how to wait for completions"},
-    {"cache", 0, true, "KVCLIENT_CACHE", "64MiB", "SIZE", "cache of key locations; 0: off"},
-};
-
 constexpr char kNegative = '\x01';  // hide_negative_numbers()
 
-const GlobalFlag* find_flag(std::string_view argument) {
-  for (const GlobalFlag& flag : kGlobalFlags) {
-    if (argument == std::string("--") + flag.name) return &flag;
-    if (flag.letter != 0 && argument == std::string("-") + flag.letter) return &flag;
+// ---------------------------------------------------------------------------------- global flags
+
+std::string server_problem(const std::string& server) {
+  if (const std::size_t comma = server.find(','); comma != std::string::npos) {
+    std::string problem = server_problem(server.substr(0, comma));
+    return problem.empty() ? server_problem(server.substr(comma + 1)) : problem;
   }
-  return nullptr;
+  const std::size_t colon = server.rfind(':');
+  const std::string_view host = std::string_view(server).substr(0, colon);
+  const bool bare_ipv6 = host.find(':') != std::string_view::npos && !host.starts_with('[');
+  const bool bracketed = host.starts_with('[') == host.ends_with(']');
+  if (colon == std::string::npos || host.empty() || bare_ipv6 || !bracketed) {
+    return fmt::format("--server needs HOST:PORT or [IPv6]:PORT, not '{}'", shown(server));
+  }
+  if (!parse_number<unsigned>(std::string_view(server).substr(colon + 1), 1, 65535)) {
+    return fmt::format("--server needs a port from 1 to 65535, not '{}'",
+                       shown(server.substr(colon + 1)));
+  }
+  return {};
+}
+
+std::string set_server(Globals& globals, std::string_view /*name*/, const std::string& text) {
+  globals.client.server = text;
+  globals.servers.reset();
+  if (std::string problem = server_problem(text); !problem.empty()) return problem;
+  if (client::Servers::check(text)) return {};
+  return fmt::format("--server needs each server of a group once, not '{}'", shown(text));
+}
+
+std::string set_user(Globals& globals, std::string_view name, const std::string& text) {
+  globals.client.user = text;
+  return text.empty() || is_user_name(text) ? "" : needs(name, "a user's name", text);
+}
+
+std::string set_secret_file(Globals& globals, std::string_view /*name*/, const std::string& text) {
+  globals.secret_file = text;
+  return {};
+}
+
+std::string set_output(Globals& globals, std::string_view name, const std::string& text) {
+  globals.json = text == "json";
+  globals.tsv = text == "tsv";
+  return globals.json || globals.tsv || text == "text" ? ""
+                                                       : needs(name, "text, json or tsv", text);
+}
+
+std::string set_hex(Globals& globals, std::string_view name, const std::string& text) {
+  globals.hex = text == "true" || text == "1";
+  return globals.hex || text == "false" || text == "0" ? "" : needs(name, "true or false", text);
+}
+
+// The client's option itself accepts 0s.
+std::string set_timeout(Globals& globals, std::string_view name, const std::string& text) {
+  return set_duration(globals.client.timeout, name, text);
+}
+
+// REQUIRES: there is one.
+constexpr const client::ClientOption& option_of(std::string_view flag) {
+  return *std::ranges::find(client::kClientOptions, flag, &client::ClientOption::flag);
+}
+
+// What the values of a client's option are, for people.
+std::string wanted(const client::ClientOption& option) {
+  if (option.holds<std::size_t>()) return "a size such as 64MiB";
+  auto words = client::words_of(option);
+  if (words.empty()) return client::range_of(option);
+  const std::string_view last = words.back();
+  words.pop_back();
+  return fmt::format("{} or {}", fmt::join(words, ", "), last);
+}
+
+// Sets the client's option that has the flag `name`.
+std::string set_of_client(Globals& globals, std::string_view name, const std::string& text) {
+  const client::ClientOption& option = option_of(name);
+  if (client::set_option(globals.client, option, text)) return {};
+  return needs(name, wanted(option), text);
+}
+
+using GlobalFlag = Option<Globals>;
+
+constexpr GlobalFlag of_client(std::string_view flag,
+                               decltype(GlobalFlag::apply) apply = set_of_client) {
+  const client::ClientOption& option = option_of(flag);
+  return {flag, option.letter, option.hint, option.help, apply};
+}
+
+// In the order of the help.
+constexpr GlobalFlag kGlobalFlags[] = {
+    of_client("server", set_server),
+    {"servers", 0, "LIST", "servers of one store, comma-separated: [NAME=]HOST:PORT[*WEIGHT]",
+     set_servers},
+    {"servers-file", 0, "FILE", "the same from a file, one per line, # for comments",
+     set_servers_file},
+    of_client("user", set_user),
+    {"secret-file", 0, "FILE",
+     "secret of the user, in a file for its owner alone; or as KVCLIENT_SECRET", set_secret_file},
+    {"output", 0, "text|json|tsv", "output format; tsv: records in the format of load", set_output},
+    {"hex", 0, "", "read and print keys and values in hexadecimal", set_hex},
+    of_client("timeout", set_timeout),
+    of_client("device"),
+    of_client("ib-port"),
+    of_client("gid-index"),
+    of_client("transport"),
+    of_client("poll"),
+    of_client("cache"),
+};
+
+// The environment variable that sets the default of the flag.
+std::string variable_of(const GlobalFlag& flag) {
+  std::string name = "KVCLIENT_";
+  for (const char letter : flag.name)
+    name += letter == '-' ? '_' : static_cast<char>(letter - 'a' + 'A');
+  return name;
+}
+
+const GlobalFlag* find_flag(std::string_view word) {
+  const auto* const found =
+      std::ranges::find_if(kGlobalFlags, [&](const GlobalFlag& flag) { return flag.is(word); });
+  return found == std::end(kGlobalFlags) ? nullptr : found;
+}
+
+// Returns true if the word is a flag whose value is the next word.
+bool global_takes_value(std::string_view word) {
+  const GlobalFlag* const flag = find_flag(word);
+  return flag != nullptr && flag->takes_value();
 }
 
 // Returns true for the flags that name the store's servers.
 bool says_where(const GlobalFlag& flag) {
-  return std::string_view(flag.name).starts_with("server");
+  return flag.name.starts_with("server");
 }
 
 // Returns true for the flags whose empty variable means that there is none.
 bool is_empty_for_none(const GlobalFlag& flag) {
-  const std::string_view name = flag.name;
-  return name.starts_with("servers");
+  return flag.name.starts_with("servers");
 }
 
 // ---------------------------------------------------------------------------------- option sets
@@ -82,16 +171,8 @@ const VerbInfo* find_verb(std::string_view name) {
 
 void add_globals(cxxopts::Options& options) {
   auto add = options.add_options("global");
-  for (const GlobalFlag& flag : kGlobalFlags) {
-    const std::string names =
-        flag.letter != 0 ? fmt::format("{},{}", flag.letter, flag.name) : flag.name;
-    const std::string help = fmt::format("{} [{}]", flag.help, flag.variable);
-    if (flag.takes_value) {
-      add(names, help, cxxopts::value<std::string>(), flag.hint);
-    } else {
-      add(names, help, cxxopts::value<bool>());
-    }
-  }
+  for (const GlobalFlag& flag : kGlobalFlags)
+    flag.add_to(add, fmt::format("{} [{}]", flag.help, variable_of(flag)));
   add("h,help", "print this help");
   add("version", "print the version");
 }
@@ -126,96 +207,6 @@ Parsed printed(std::string text) {
   parsed.kind = Parsed::Kind::kText;
   parsed.text = std::move(text);
   return parsed;
-}
-
-std::string server_problem(const std::string& server) {
-  if (const std::size_t comma = server.find(','); comma != std::string::npos) {
-    std::string problem = server_problem(server.substr(0, comma));
-    return problem.empty() ? server_problem(server.substr(comma + 1)) : problem;
-  }
-  const std::size_t colon = server.rfind(':');
-  const std::string_view host = std::string_view(server).substr(0, colon);
-  const bool bare_ipv6 = host.find(':') != std::string_view::npos && !host.starts_with('[');
-  const bool bracketed = host.starts_with('[') == host.ends_with(']');
-  if (colon == std::string::npos || host.empty() || bare_ipv6 || !bracketed) {
-    return fmt::format("--server needs HOST:PORT or [IPv6]:PORT, not '{}'", shown(server));
-  }
-  if (!parse_number<unsigned>(std::string_view(server).substr(colon + 1), 1, 65535)) {
-    return fmt::format("--server needs a port from 1 to 65535, not '{}'",
-                       shown(server.substr(colon + 1)));
-  }
-  return {};
-}
-
-// Sets a global option; returns what is wrong with the text, or an empty text.
-std::string set_global(Globals& globals, std::string_view name, const std::string& text) {
-  const auto needs = [&](const char* what) {
-    return fmt::format("--{} needs {}, not '{}'", name, what, shown(text));
-  };
-  ClientOptions& client = globals.client;
-  if (name == "server") {
-    client.server = text;
-    globals.servers.reset();
-    return server_problem(text);
-  }
-  if (name == "servers") return set_servers(text, globals.servers);
-  if (name == "servers-file") return set_servers_file(text, globals.servers);
-  if (name == "user") {
-    client.user = text;
-    return text.empty() || is_user_name(text) ? "" : needs("a user's name");
-  }
-  if (name == "secret-file") {
-    globals.secret_file = text;
-    return {};
-  }
-  if (name == "output") {
-    globals.json = text == "json";
-    globals.tsv = text == "tsv";
-    return globals.json || globals.tsv || text == "text" ? "" : needs("text, json or tsv");
-  }
-  if (name == "hex") {
-    globals.hex = text == "true" || text == "1";
-    return globals.hex || text == "false" || text == "0" ? "" : needs("true or false");
-  }
-  if (name == "timeout") {
-    std::uint64_t ms = 0;
-    std::string problem = set_duration(name, text, ms);
-    client.timeout = std::chrono::milliseconds(ms);
-    return problem;
-  }
-  if (name == "device") {
-    client.device = text;
-    return {};
-  }
-  if (name == "ib-port") {
-    const auto port = parse_number<unsigned>(text, 0, 255);
-    client.port = static_cast<std::uint8_t>(port.value_or(0));
-    return port ? "" : needs("a number from 0 to 255");
-  }
-  if (name == "gid-index") {
-    const auto index = parse_number<int>(text, -1, 255);
-    client.gid_index = index.value_or(-1);
-    return index ? "" : needs("a number from -1 to 255");
-  }
-  if (name == "transport") {
-    client.transport = text == "verbs" ? Transport::kVerbs
-                       : text == "shm" ? Transport::kShm
-                       : text == "tcp" ? Transport::kTcp
-                                       : Transport::kAuto;
-    const bool is_known = client.transport != Transport::kAuto || text == "auto";
-    return is_known ? "" : needs("auto, verbs, shm or tcp");
-  }
-  if (name == "poll") {
-    client.polling = text == "busy"    ? Polling::kBusy
-                     : text == "event" ? Polling::kEvent
-                                       : Polling::kAdaptive;
-    return text == "busy" || text == "event" || text == "adaptive"
-               ? ""
-               : needs("adaptive, busy or event");
-  }
-  const auto size = parse_size(text);  // cache
-  client.cache_bytes = size ? *size : 0;
-  return size ? "" : needs("a size such as 64MiB");
 }
 
 // Reads the user's secret. Returns what is wrong, or an empty text. `by_flag`: --secret-file was
@@ -271,8 +262,7 @@ std::optional<std::size_t> find_verb_argument(const std::vector<std::string>& ar
     const std::string& argument = arguments[i];
     if (argument == "--") return i + 1 < arguments.size() ? std::optional(i + 1) : std::nullopt;
     if (!argument.starts_with('-') || argument == "-") return i;
-    const GlobalFlag* flag = find_flag(argument);
-    if (flag != nullptr && flag->takes_value) ++i;
+    if (global_takes_value(argument)) ++i;
   }
   return std::nullopt;
 }
@@ -308,12 +298,13 @@ Parsed parse_with(Globals defaults, const VerbInfo* info, const std::vector<std:
         "--server, --servers and --servers-file cannot be combined or repeated: give one of them");
   }
   for (const GlobalFlag& flag : kGlobalFlags) {
-    if (result->count(flag.name) == 0) continue;
+    const std::string name(flag.name);
+    if (result->count(name) == 0) continue;
     if (says_where(flag)) command.globals.names_server = true;
-    const std::string text = flag.takes_value
-                                 ? (*result)[flag.name].as<std::string>()
-                                 : ((*result)[flag.name].as<bool>() ? "true" : "false");
-    if (std::string problem = set_global(command.globals, flag.name, text); !problem.empty()) {
+    const std::string text = flag.takes_value()           ? (*result)[name].as<std::string>()
+                             : (*result)[name].as<bool>() ? "true"
+                                                          : "false";
+    if (std::string problem = flag.apply(command.globals, flag.name, text); !problem.empty()) {
       return usage_error(std::move(problem));
     }
   }
@@ -355,10 +346,7 @@ bool hide_negative_numbers(std::vector<std::string>& words, Verb verb) {
   const auto is_marked = [](const std::string& word) { return word.starts_with(kNegative); };
   if (!wants_numbers(verb) || std::ranges::any_of(words, is_marked)) return false;
   for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
-    const std::string& before = words[i - 1];
-    const GlobalFlag* const flag = find_flag(before);
-    const bool is_value = (flag != nullptr && flag->takes_value) || before == "-c" ||
-                          before == "--count" || before == "--durability";
+    const bool is_value = global_takes_value(words[i - 1]) || takes_value(verb, words[i - 1]);
     const bool negative = words[i].starts_with('-') && parse_number<std::int64_t>(words[i]);
     if (negative && !is_value) words[i].insert(0, 1, kNegative);
   }
@@ -417,17 +405,22 @@ const std::vector<VerbInfo>& verbs() {
   return list;
 }
 
+bool is_connection_flag(std::string_view word) {
+  const GlobalFlag* const flag = find_flag(word);
+  return flag != nullptr && flag->apply != set_output && flag->apply != set_hex;
+}
+
 Parsed parse_arguments(const std::vector<std::string>& arguments, const Environment& environment) {
   Globals defaults;
   // Not an option: other users of the machine see a program's options.
   if (const char* secret = environment("KVCLIENT_SECRET")) defaults.client.secret = secret;
   for (const GlobalFlag& flag : kGlobalFlags) {
-    const char* set = environment(flag.variable);
-    const std::string text = set != nullptr ? set : flag.fallback;
-    if (text.empty() && is_empty_for_none(flag)) continue;
-    if (set != nullptr && says_where(flag)) defaults.names_server = true;
-    const std::string problem = set_global(defaults, flag.name, text);
-    if (!problem.empty()) return usage_error(fmt::format("{}: {}", flag.variable, problem));
+    const std::string variable = variable_of(flag);
+    const char* set = environment(variable.c_str());
+    if (set == nullptr || (*set == '\0' && is_empty_for_none(flag))) continue;
+    if (says_where(flag)) defaults.names_server = true;
+    const std::string problem = flag.apply(defaults, flag.name, set);
+    if (!problem.empty()) return usage_error(fmt::format("{}: {}", variable, problem));
   }
   return parse_words(defaults, arguments);
 }

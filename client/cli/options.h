@@ -83,6 +83,7 @@ struct Command {
   bool verify = false;                      // load
   bool skip_bad = false;                    // load, verify
   bool sequential = false;                  // verify
+  bool alive = false;                       // ping
   std::uint64_t count = 1;                  // ping, incr, decr; stats: lines, 0 = endless
   bool one_sided = false;                   // incr, decr, cas
   GetOptions get = {};                      // get
@@ -99,11 +100,11 @@ struct Command {
   std::uint32_t limit = 0;  // scan; 0 = no limit
   bool reverse = false;
   bool keys_only = false;
-  bool watch = false;                    // stats
-  std::chrono::milliseconds interval{};  // stats: between lines; bench: of each figure
-  std::uint64_t keys = 0;                // bench
-  std::size_t value_bytes = 0;           // bench
-  bool progress = false;                 // load, dump, verify, scan, backup
+  bool watch = false;                        // stats
+  std::chrono::milliseconds interval{1000};  // stats: between lines; bench: of each figure
+  std::uint64_t keys = 10'000;               // bench
+  std::size_t value_bytes = 100;             // bench
+  bool progress = false;                     // load, dump, verify, scan, backup
 };
 
 // The result of parsing: a command, or a text to print before exiting with kDone or kUsage.
@@ -113,6 +114,10 @@ struct Parsed {
   Command command;
   std::string text;
 };
+
+// True for "--server", "-d" and the like: the flags that say where the store is, and how to reach
+// it. All of them take a value.
+bool is_connection_flag(std::string_view word);
 
 using Environment = std::function<const char*(const char* name)>;
 

@@ -21,6 +21,8 @@ void set_bytes(Json& object, const char* name, std::string_view bytes, bool hex)
 }
 
 void print_raw(std::string_view bytes) {
+  std::string quoted;
+  if (stdout_is_terminal()) bytes = quoted = for_terminal(bytes);
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
 }
 
@@ -30,7 +32,8 @@ void print_json(const Json& value) {
 }
 
 bool stdout_is_terminal() {
-  return ::isatty(STDOUT_FILENO) == 1;
+  static const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  return is_terminal;
 }
 
 }  // namespace rkv::cli

@@ -13,6 +13,7 @@ using Json = nlohmann::ordered_json;
 void set_bytes(Json& object, const char* name, std::string_view bytes, bool hex);
 
 void print_json(const Json& value);
+// Prints the bytes as they are; on a terminal without what could command it (for_terminal()).
 void print_raw(std::string_view bytes);
 bool stdout_is_terminal();
 

@@ -4,14 +4,21 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <utility>
+
+#include "common/standard_streams.h"
 
 namespace rkv::cli {
 
 namespace {
 constexpr Nanos kRewrite = 100 * kNanosPerMs;
 constexpr Nanos kPlain = 1000 * kNanosPerMs;
+
+// The work goes on whether or not anybody reads how far it is.
+void show(const std::string& text) {
+  write_to_stderr(text, 0);
+}
+
 }  // namespace
 
 Progress::Progress(std::string what, std::uint64_t total, bool anywhere)
@@ -33,12 +40,7 @@ void Progress::update(std::uint64_t done, double part) {
                                        total_ != 0 ? fmt::format(" of {}", total_) : "",
                                        part >= 0 ? fmt::format(" ({:.0f} %)", 100.0 * part) : "",
                                        static_cast<double>(done) / seconds);
-  if (terminal_) {
-    fmt::print(stderr, "\r{}\x1b[K", line);
-  } else {
-    fmt::print(stderr, "{}\n", line);
-  }
-  std::fflush(stderr);
+  show(terminal_ ? fmt::format("\r{}\x1b[K", line) : line + "\n");
   shown_ = true;
 }
 
@@ -64,21 +66,14 @@ void Waiting::run() {
     while (!is_over_ && over_.wait_until(mutex_, next)) {
     }
     if (is_over_) break;
-    fmt::print(stderr, "{}{}, {} s{}", terminal ? "\r" : "", what_, seconds,
-               terminal ? "\x1b[K" : "\n");
-    std::fflush(stderr);
+    show(fmt::format("{}{}, {} s{}", terminal ? "\r" : "", what_, seconds,
+                     terminal ? "\x1b[K" : "\n"));
   }
-  if (terminal) {
-    fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
-  }
+  if (terminal) show("\r\x1b[K");
 }
 
 void Progress::clear() {
-  if (terminal_ && shown_) {
-    fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
-  }
+  if (terminal_ && shown_) show("\r\x1b[K");
   shown_ = false;
 }
 

@@ -48,7 +48,8 @@ std::string to_jsonl(const Record& record, bool hex) {
 namespace {
 
 std::unexpected<Failure> cannot_read(const std::string& path) {
-  return failure(kFailed, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  return failure(kFailed, fmt::format("cannot read {}: {}", path == "-" ? "standard input" : path,
+                                      std::strerror(errno)));
 }
 
 // Length of a part; its last line may exceed it.
@@ -95,6 +96,8 @@ OrFailure<std::string> RecordReader::read_part() {
     if (got == 0) return text;
     const std::size_t end = std::string_view(chunk).substr(0, got).rfind('\n');
     if (end != std::string_view::npos) last_end = text.size() + end;
+    const std::string refused = bound_.add(std::string_view(chunk).substr(0, got), name_);
+    if (!refused.empty()) return failure(kFailed, refused);
     text.append(chunk, 0, got);
     bytes_read_ += got;
     if (options_.format == Format::kAuto && last_end != std::string::npos) {
@@ -117,7 +120,23 @@ OrFailure<RecordSet> RecordReader::next() {
   }
 }
 
-OrFailure<std::string> read_file(const std::string& path) {
+std::string LineBound::add(std::string_view piece, const std::string& name) {
+  const auto ends = static_cast<std::uint64_t>(std::ranges::count(piece, '\n'));
+  const std::size_t first = piece.find('\n');
+  const std::size_t whole = open_bytes_ + (ends == 0 ? piece.size() : first);
+  if (whole > longest_) {
+    return fmt::format("{}:{}: the line has more than {} bytes: is it the right file?", name,
+                       lines_ + 1, longest_);
+  }
+  lines_ += ends;
+  open_bytes_ = ends == 0 ? whole : piece.size() - piece.rfind('\n') - 1;
+  return {};
+}
+
+namespace {
+
+// Reads until the end, or until `add` returns a sentence.
+OrFailure<std::string> read_all(const std::string& path, auto&& add) {
   struct Close {
     void operator()(std::FILE* file) const {
       if (file != stdin) std::fclose(file);
@@ -132,9 +151,32 @@ OrFailure<std::string> read_file(const std::string& path) {
   while (std::feof(file.get()) == 0 && std::ferror(file.get()) == 0) {
     const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), file.get());
     text.append(chunk, 0, got);
+    const Failure refused = add(std::string_view(chunk).substr(0, got), text.size());
+    if (!refused.sentence.empty()) return std::unexpected(refused);
   }
   if (std::ferror(file.get()) != 0) return cannot_read(path);
   return text;
+}
+
+}  // namespace
+
+OrFailure<std::string> read_file(const std::string& path, std::size_t longest_line) {
+  LineBound bound(longest_line);
+  const std::string name = path == "-" ? "standard input" : path;
+  return read_all(path, [&](std::string_view piece, std::size_t) {
+    return Failure{.exit_code = kFailed, .sentence = bound.add(piece, name)};
+  });
+}
+
+OrFailure<std::string> read_value(std::size_t most) {
+  return read_all("-", [&](std::string_view, std::size_t length) {
+    return Failure{.exit_code = kUsage,
+                   .sentence = length <= most
+                                   ? ""
+                                   : fmt::format("standard input has more than {} bytes: "
+                                                 "the value has at most {} (16 MiB)",
+                                                 most, kMaxValueBytes)};
+  });
 }
 
 }  // namespace rkv::cli

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "client/cli/exit_code.h"
+#include "rkv/limits.h"
 
 namespace rkv::cli {
 
@@ -71,6 +72,24 @@ OrFailure<RecordSet> parse_records(std::string text, const std::string& name,
 // lines are blank.
 OrFailure<Format> detect_format(std::string_view text, const std::string& name);
 
+// Bytes of the longest line of a file of records: each byte of key and value as an escape of JSON,
+// and the names of the fields.
+inline constexpr std::size_t kLongestLine = 6 * (kMaxValueBytes + kMaxKeyBytes) + 4096;
+
+// Bounds the lines of a text that arrives in pieces, so that input without line ends is not read
+// into memory without end.
+class LineBound {
+ public:
+  explicit LineBound(std::size_t longest = kLongestLine) : longest_(longest) {}
+  // Returns why the text is refused; empty if it may go on. `name` is for the message.
+  std::string add(std::string_view piece, const std::string& name);
+
+ private:
+  std::size_t longest_;
+  std::uint64_t lines_ = 0;
+  std::size_t open_bytes_ = 0;  // of the line that has not ended
+};
+
 // Reads a file in parts of some megabytes, so that a file of any length can be loaded. A key occurs
 // once within a part. A package index is one part.
 class RecordReader {
@@ -92,13 +111,16 @@ class RecordReader {
   std::string name_;
   RecordOptions options_;
   std::unique_ptr<std::FILE, Close> file_;
+  LineBound bound_;
   std::string rest_;        // read already; belongs to the next part
   std::uint64_t line_ = 0;  // lines in the parts before
   std::uint64_t bytes_read_ = 0;
   std::uint64_t bytes_total_ = 0;
 };
-// "-" is standard input.
-OrFailure<std::string> read_file(const std::string& path);
+// Reads a whole file whose lines have at most `longest_line` bytes. "-" is standard input.
+OrFailure<std::string> read_file(const std::string& path, std::size_t longest_line = kLongestLine);
+// Reads standard input, a single key or value. kUsage: it has more than `most` bytes.
+OrFailure<std::string> read_value(std::size_t most);
 // Parses keys, one a line, escaped or in hex.
 OrFailure<std::vector<std::string>> parse_keys(std::string_view text, const std::string& name,
                                                bool hex);

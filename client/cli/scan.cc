@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "client/cli/commands.h"
@@ -76,8 +77,9 @@ void show_token(std::string_view token, const Command& command) {
 
 // ------------------------------------------------------------------------------------------ dump
 
-// Standard output, or a file that appears under its name when it is complete. Until then it has a
-// name that no other process uses; an existing file of that name is left unchanged.
+// Standard output, or a file that appears under its name when it is complete. Until then it has no
+// name, or, where the file system wants one, a name that no other process uses; an existing file of
+// that name is left unchanged. It is for its owner alone, as the data of the server is.
 class Target {
  public:
   static OrFailure<Target> open(const std::string& path) {
@@ -87,8 +89,12 @@ class Target {
     const bool in_place = stat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode);  // a pipe
     target.path_ = path;
     const std::string name = in_place ? path : fmt::format("{}.partial-{}", path, getpid());
-    const int flags = in_place ? O_TRUNC : O_EXCL;
-    const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    int fd = in_place ? -1 : open_nameless(path);
+    target.has_name_ = fd < 0;
+    if (fd < 0) {
+      const int flags = in_place ? O_TRUNC : O_EXCL;
+      fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
+    }
     if (fd < 0) return cannot(errno == EEXIST ? name : path, errno);
     if (!in_place) target.partial_ = name;
     target.file_.reset(fdopen(fd, "wb"));
@@ -105,6 +111,7 @@ class Target {
     if (file_ == nullptr) return {};  // main() flushes standard output
     if (!failed() && std::fflush(file_.get()) != 0) error_ = errno;
     if (!failed() && !partial_.empty() && fsync(fileno(file_.get())) != 0) error_ = errno;
+    if (!failed() && !has_name_) give_name();
     if (std::fclose(file_.release()) != 0 && !failed()) error_ = errno;
     if (failed()) return cannot(path_, error_);
     if (partial_.empty()) return {};
@@ -116,7 +123,7 @@ class Target {
   Target& operator=(Target&&) = delete;
   ~Target() {
     file_.reset();
-    if (!partial_.empty()) std::remove(partial_.c_str());
+    if (has_name_ && !partial_.empty()) std::remove(partial_.c_str());
   }
 
  private:
@@ -124,12 +131,26 @@ class Target {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   Target() = default;
+  // A file that vanishes with its process, however that ends. -1: the file system has none.
+  static int open_nameless(const std::string& path) {
+    const auto directory = std::filesystem::path(path).parent_path();
+    return ::open(directory.empty() ? "." : directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC,
+                  0600);
+  }
+  // The name for the moment until the rename: linkat() replaces no file.
+  void give_name() {
+    const std::string nameless = fmt::format("/proc/self/fd/{}", fileno(file_.get()));
+    has_name_ =
+        linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, partial_.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    if (!has_name_) error_ = errno;
+  }
   static std::unexpected<Failure> cannot(const std::string& path, int error) {
     return failure(kFailed, fmt::format("cannot write {}: {}", path, std::strerror(error)));
   }
   std::string path_;     // empty: standard output
   std::string partial_;  // temporary name; empty: written in place, or complete
-  int error_ = 0;        // errno of the first write that failed
+  bool has_name_ = true;
+  int error_ = 0;  // errno of the first write that failed
   std::unique_ptr<std::FILE, Close> file_;
 };
 

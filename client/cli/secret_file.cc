@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "common/auth/private_file.h"
 #include "common/auth/proof.h"
 #include "common/parse.h"

@@ -1,15 +1,15 @@
 // The flags that name several servers: --servers and --servers-file.
 #pragma once
 
-#include <optional>
 #include <string>
+#include <string_view>
 
-#include "rkv/shard_map.h"
+#include "client/cli/options.h"
 
 namespace rkv::cli {
 
-// Sets `map` and returns an empty text, or returns what is wrong with the list or the file.
-std::string set_servers(const std::string& list, std::optional<ShardMap>& map);
-std::string set_servers_file(const std::string& path, std::optional<ShardMap>& map);
+// Sets the servers and returns an empty text, or returns what is wrong with the list or the file.
+std::string set_servers(Globals& globals, std::string_view name, const std::string& list);
+std::string set_servers_file(Globals& globals, std::string_view name, const std::string& path);
 
 }  // namespace rkv::cli

@@ -177,8 +177,9 @@ ExitCode run_admin(Cluster& client, const Job& job) {
     const std::string server =
         revoked.size() > 1 ? fmt::format("{}: ", addresses(client)[i]) : std::string();
     print_raw(fmt::format(
-        "{}revoked {}, sessions ended: {}. Remove its line from the server's users file (kvserver "
-        "user remove {} --users FILE): otherwise it may connect after the server's next start\n",
+        "{}revoked {}, sessions ended: {}. Remove its line from the users file, in a group of each "
+        "replica (kvserver user remove {} --users FILE): otherwise it may connect after the next "
+        "start of a server that is in no group\n",
         server, user, *revoked[i], user));
   }
   return report_each(

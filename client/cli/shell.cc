@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 
 #include "client/cli/output.h"
+#include "rkv/limits.h"
 
 namespace rkv::cli {
 
@@ -112,14 +115,26 @@ class Editor {
   std::unique_ptr<EditLine, EndEdit> edit_;
 };
 
-// Reads a line of a script from standard input.
-std::optional<std::string> next_script_line() {
-  char* line = nullptr;
-  std::size_t room = 0;
-  const ssize_t length = ::getline(&line, &room, stdin);
-  const std::unique_ptr<char, decltype(&std::free)> owner(line, &std::free);
-  if (length < 0) return std::nullopt;
-  return std::string(line, static_cast<std::size_t>(length));
+// The longest line of a script: a value of zero bytes, each as \xNN, and other words.
+constexpr std::size_t kLongestScriptLine = 4 * kMaxValueBytes + (std::size_t{64} << 10);
+
+// Reads a line of a script from standard input: its end is nullopt.
+OrFailure<std::optional<std::string>> next_script_line() {
+  std::string line;
+  errno = 0;
+  for (int c = getc_unlocked(stdin); c != EOF; c = getc_unlocked(stdin)) {
+    line += static_cast<char>(c);
+    if (c == '\n') return line;
+    if (line.size() > kLongestScriptLine) {
+      return failure(kUsage, fmt::format("a line of standard input has more than {} bytes",
+                                         kLongestScriptLine));
+    }
+  }
+  if (std::ferror(stdin) != 0) {
+    return failure(kFailed, fmt::format("cannot read standard input: {}", std::strerror(errno)));
+  }
+  if (line.empty()) return std::nullopt;
+  return line;
 }
 
 bool is_end(const std::vector<std::string>& words) {
@@ -154,6 +169,7 @@ ExitCode run_words(Cluster& client, const std::vector<std::string>& words, const
     complain(job.error().sentence);
     return job.error().exit_code;
   }
+  job->of_script = !interactive;
   const ExitCode exit_code = run(client, *job, interactive);
   std::fflush(stdout);
   return exit_code;
@@ -167,7 +183,14 @@ ExitCode run_shell(Cluster& client, const Globals& globals) {
   if (terminal) editor.emplace(name_of_store(globals) + "> ");
   ExitCode worst = kDone;
   for (;;) {
-    const auto line = terminal ? editor->next_line() : next_script_line();
+    const auto read =
+        terminal ? OrFailure<std::optional<std::string>>(editor->next_line()) : next_script_line();
+    if (!read) {
+      complain(read.error().sentence);
+      worst = std::max(worst, read.error().exit_code);
+      break;
+    }
+    const std::optional<std::string>& line = *read;
     if (!line) break;
     const auto words = split_words(*line);
     if (!words) {

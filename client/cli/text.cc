@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace rkv::cli {
 
@@ -44,6 +45,13 @@ std::size_t utf8_sequence(std::string_view bytes) {
   constexpr std::array<std::uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
   const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
   return point < kLeast[length] || point > 0x10FFFF || surrogate ? 0 : length;
+}
+
+// Whether the sequence is a control character, of ASCII or from U+0080 to U+009F: some terminals
+// obey these as well.
+bool is_control(std::string_view sequence) {
+  const unsigned first = byte_at(sequence, 0);
+  return first < 0x20 || first == 0x7F || (first == 0xC2 && byte_at(sequence, 1) < 0xA0);
 }
 
 }  // namespace
@@ -132,7 +140,7 @@ std::string escape_tsv(std::string_view bytes) {
       out += "\\r";
     } else if (c == '\\') {
       out += "\\\\";
-    } else if (length == 0 || byte_at(bytes, 0) < 0x20 || c == 0x7F) {
+    } else if (length == 0 || is_control(bytes)) {
       out += "\\x" + to_hex(bytes.substr(0, 1));
     } else {
       out += bytes.substr(0, length);
@@ -179,6 +187,23 @@ Unescaped unescape(std::string_view text) {
 }
 
 }  // namespace
+
+std::string for_terminal(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const bool is_layout = bytes.front() == '\n' || bytes.front() == '\t';
+    std::size_t length = is_control(bytes) && !is_layout ? 0 : utf8_sequence(bytes);
+    if (length == 0) {
+      out += "\\x" + to_hex(bytes.substr(0, 1));
+      length = 1;
+    } else {
+      out += bytes.substr(0, length);
+    }
+    bytes.remove_prefix(length);
+  }
+  return out;
+}
 
 std::optional<std::string> unescape_tsv(std::string_view text) {
   Unescaped out = unescape(text);

@@ -25,4 +25,8 @@ std::optional<std::string> unescape_tsv(std::string_view text);
 // Position of the first escape that unescape_tsv() does not know.
 std::size_t bad_escape_at(std::string_view text);
 
+// Bytes of others for a person's terminal: control characters, which could move the cursor, write
+// to the clipboard or set the window's title, appear as \xNN. Line ends and TAB stay.
+std::string for_terminal(std::string_view bytes);
+
 }  // namespace rkv::cli

@@ -56,7 +56,8 @@ std::uint64_t rise_of(const Json& before, const Json& now, const char* name) {
   return std::max(number_of(now, name), old) - old;
 }
 
-// What happened between two answers of one start of a server. Rates are by the server's clock.
+// Returns the changes between two answers of one start of a server. Rates are by the server's
+// clock.
 Json figures_between(const Json& before, const Json& now) {
   const double seconds =
       static_cast<double>(std::max<std::uint64_t>(rise_of(before, now, "uptime_ms"), 1)) / 1000;

@@ -203,6 +203,7 @@ Status Cluster::connect_all(const ShardMap& map, Clients& clients, std::string* 
 }
 
 Status Cluster::use(const ShardMap& map, std::string* problem) {
+  if (user_.is_inherited()) return std::unexpected(client::kInherited);
   const client::OneUser::Use in_use(user_);
   const auto& servers = map.servers();
   Clients clients(servers.size());
@@ -278,6 +279,7 @@ Cluster::Hold::~Hold() {
 
 Result<Client*> Cluster::client_at(std::size_t index) {
   user_.check_owner();
+  if (user_.is_inherited()) return std::unexpected(client::kInherited);
   Client* const client =
       clients_[index] != nullptr ? clients_[index].get() : open_client(index, deadline_of({}));
   if (client == nullptr) return std::unexpected(client_error_);
@@ -294,6 +296,8 @@ std::vector<std::size_t> Cluster::all_servers() const {
 
 std::vector<Status> Cluster::ask(std::vector<std::size_t> servers, Timeout timeout, bool to_the_end,
                                  const Ask& ask) {
+  if (user_.is_inherited())
+    return std::vector<Status>(clients_.size(), std::unexpected(client::kInherited));
   const client::OneUser::Use in_use(user_);
   const Deadline deadline = deadline_of(timeout);
   std::ranges::stable_partition(servers, [&](std::size_t i) {

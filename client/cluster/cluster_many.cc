@@ -50,6 +50,11 @@ void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
 
 void Cluster::visit_all(std::span<const std::string_view> keys, client::GetVisitor visit,
                         void* target, const GetOptions& options) {
+  if (user_.is_inherited()) {
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      visit(target, i, std::unexpected(client::kInherited));
+    return;
+  }
   const client::OneUser::Use use(user_);
   if (clients_.size() == 1 && clients_.front() != nullptr) {
     return clients_.front()->visit_all(keys, visit, target, options);
@@ -82,6 +87,11 @@ void Cluster::visit_all(std::span<const std::string_view> keys, client::GetVisit
 
 void Cluster::put_all(std::span<const KeyValue> items, client::PutVisitor visit, void* target,
                       const WriteOptions& options) {
+  if (user_.is_inherited()) {
+    for (std::size_t i = 0; i < items.size(); ++i)
+      visit(target, i, std::unexpected(client::kInherited));
+    return;
+  }
   const client::OneUser::Use use(user_);
   if (clients_.size() == 1 && clients_.front() != nullptr) {
     return clients_.front()->put_all(items, visit, target, options);

@@ -84,6 +84,8 @@ void FanOut::sleep() {
     const Nanos at = part.flow->sleep_until();
     if (at == 0 || engine.session.link.take_room()) return;
     until = std::min(until, at);
+    if (engine.session.link.is_watched())
+      until = std::min(until, engine.session.link.ask_watch(clock_.now()));
     mode = engine.session.link.poll_mode();
     queues[count++] = engine.session.link.queue();
   }

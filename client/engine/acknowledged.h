@@ -1,7 +1,8 @@
-// Tracks writes that the server acknowledged to this client and may lose when its process ends.
+// Acknowledged: the writes that the server acknowledged to this client and may lose when its
+// process ends.
 //
 // Invariants:
-//  ACK-1  The highest version acknowledged in an epoch is held, and stands for all versions below
+//  ACK-1  The highest version acknowledged in an epoch is held, and represents all versions below
 //      it. It is dropped when it was acknowledged as synced, or when a sync mark of that epoch
 //      covers it.
 //  ACK-2  When the client connects to another epoch while it holds a version, its writes may be
@@ -9,7 +10,7 @@
 //      for that reason. They fail before their request is sent: the new server does not know those
 //      writes.
 //
-// An orderly stop saves everything, but the next server does not say how the one before ended.
+// An orderly stop saves everything, but the next server does not say how its predecessor ended.
 //
 // Thread safety: a value.
 #pragma once

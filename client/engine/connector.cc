@@ -15,8 +15,8 @@ Nanos nanos(std::chrono::milliseconds ms) {
 constexpr Nanos kIdle = 10 * kNanosPerMs;  // an idle link is checked before a write after this time
 // If the next attempt to connect would be due after the operation's deadline, a last attempt is
 // made this long before the deadline. An attempt takes some milliseconds. It also starts at least
-// this long after the attempt before. So a client with timeouts shorter than its back-off makes at
-// most 20 attempts a second.
+// this long after the previous attempt. So a client with timeouts shorter than its back-off makes
+// at most 20 attempts a second.
 constexpr Nanos kLastAttempt = 50 * kNanosPerMs;
 // In a group another server takes over within seconds. So no attempt and no wait is long.
 constexpr Nanos kAttemptInGroup = 500 * kNanosPerMs;
@@ -36,14 +36,15 @@ Status Connector::attempt(const Deadline& deadline) {
   session_.acknowledged.synced(session_.map.epoch(),
                                session_.map.marks().sync());  // ACK-1, before the map is cleared
   if (session_.link.read_refused()) {
-    // A server never revokes a grant within an epoch, so our view of its memory is wrong. It may be
-    // right where a refusal looks like any other end of the connection.
+    // A server never revokes a grant within an epoch, so this client's view of its memory is wrong.
+    // Where a refusal looks like any other end of the connection, the view may be right.
     session_.map.clear();
     session_.forget_places();
   }
   Nanos patience = nanos(session_.options.connect_timeout);
   if (session_.servers.are_several()) patience = std::min(patience, kAttemptInGroup);
   const Nanos latest = session_.clock.now() + patience;
+  has_less_time_ = deadline.at() < latest;
   session_.link.set_address(session_.servers.current());
   session_.trust.connected(false);
   const Status connected =
@@ -52,6 +53,13 @@ Status Connector::attempt(const Deadline& deadline) {
   if (!connected) return connected;
 
   const ConnectAccept& accept = session_.link.accept();
+  session_.trust.connected(accept.in_group);
+  if (accept.in_group) watch_.begin();
+  if (Status same = session_.home->admit(accept, session_.refusal); !same) {
+    session_.link.close();
+    session_.servers.is_of_another_store();
+    return same;
+  }
   if (policy_ != nullptr) {
     if (Status admitted = policy_->admit(session_, accept.epoch); !admitted) {
       session_.link.close();
@@ -62,19 +70,25 @@ Status Connector::attempt(const Deadline& deadline) {
     session_.forget_places();
     session_.map.begin(accept.epoch, accept.root, accept.hints,
                        static_cast<std::uint32_t>(accept.session));
-    if (Status loaded = session_.loader.load(deadline); !loaded) {
+    if (Status loaded = session_.loader.load(deadline, patience_for_lines(deadline)); !loaded) {
       session_.link.close();
       return loaded;
     }
   }
   session_.map.set_hints(accept.hints);
   session_.reports.set_wanted(session_.map.wants_reports());
-  session_.trust.connected(accept.in_group);
   if (accept.in_group) RKV_RETURN_IF_ERROR(watch_.believe(deadline));
+  session_.home->settle(accept, session_.servers.current());
   session_.acknowledged.connected(accept.epoch);
   if (connected_once_) ++session_.stats.reconnects;
   connected_once_ = true;
   return {};
+}
+
+// In a group another server may serve: this server's thread may have been stopped for good.
+Nanos Connector::patience_for_lines(const Deadline& deadline) const {
+  if (!session_.trust.in_group()) return deadline.at();
+  return std::min(deadline.at(), session_.clock.now() + GroupWatch::kPatience);
 }
 
 bool Connector::worth_repeating(const Error& error) {
@@ -98,8 +112,8 @@ Status Connector::ensure_connected(const Deadline& deadline) {
   Status last = std::unexpected(kWaits);
   for (;;) {
     const Nanos at = next_attempt(deadline);
-    // The time left is too short for an attempt. Return without sleeping: the next operation has
-    // it.
+    // The time left is too short for an attempt. Return without sleeping: the next operation makes
+    // the attempt.
     if (at >= deadline.at()) return last;
     if (at > session_.clock.now()) session_.link.sleep_until(at);
     if (deadline.passed()) return last;
@@ -143,7 +157,8 @@ void Connector::move_on(const Error& error) {
   const std::string& primary = session_.link.named_primary();
   if (!session_.servers.are_several() && primary.empty()) return;
   const std::string said = session_.refusal.empty() ? to_string(error) : session_.refusal;
-  at_once_ = session_.servers.failed(said, primary);
+  const bool was_cut = error.code == Code::kTimeout && has_less_time_;
+  at_once_ = session_.servers.failed(said, primary, was_cut);
   session_.refusal = session_.servers.tried();
 }
 
@@ -157,7 +172,7 @@ Nanos Connector::wait_before_attempt() {
 Nanos Connector::next_attempt(const Deadline& deadline) {
   if (reconnect_at_ == 0) reconnect_at_ = session_.clock.now() + wait_before_attempt();
   if (reconnect_at_ < deadline.at()) return reconnect_at_;
-  // One last attempt before the deadline, so that a server that came back during the wait is found.
+  // Makes one last attempt before the deadline, to find a server that came back during the wait.
   return std::min(reconnect_at_,
                   std::max(deadline.at(), attempted_at_ + 2 * kLastAttempt) - kLastAttempt);
 }
@@ -171,6 +186,9 @@ Status Connector::connect_once(const Deadline& deadline) {
     return status;
   }
   move_on(status.error());
+  if (session_.servers.may_be_another()) {
+    return fail(Code::kNotPrimary, "a server of the list has another store: others are tried");
+  }
   if (at_once_ && !worth_repeating(status.error())) {
     return fail(Code::kUnreachable, "a server of the group refuses clients: another one is tried");
   }

@@ -1,8 +1,8 @@
 // Connects to a server, checks the connection, and connects again with back-off.
 //
 // Invariants:
-//  ENG-2  Map and caches belong to one epoch and root region. A connect that brings another epoch
-//      or root region empties them before anything is read.
+//  ENG-2  Map and caches belong to one epoch and root region. If a connect finds another epoch or
+//      root region, they are emptied before anything is read.
 //
 // Thread safety: none.
 #pragma once
@@ -21,20 +21,21 @@ namespace rkv::client {
 class ConnectPolicy {
  public:
   virtual ~ConnectPolicy() = default;
-  // `epoch`: drawn by the server's present start; no other start has it.
+  // Returns whether the server may be used. `epoch`: drawn by the server's present start; no other
+  // start has it.
   virtual Status admit(const Session& session, std::uint64_t epoch) = 0;
 };
 
 class Connector {
  public:
-  // Of an operation that ends before another attempt to connect was due.
+  // The error of an operation that ends before another attempt to connect was due.
   static constexpr Error kWaits{.code = Code::kDisconnected,
                                 .text = "the connection is lost; waiting before the next try"};
 
   // `policy` may be null. The arguments must outlive the connector.
   Connector(Session& session, ConnectPolicy* policy);
 
-  // The deadline of an operation; a timeout of 0 is that of the options.
+  // The deadline of an operation. A timeout of 0 means the one of the options.
   Deadline deadline(std::chrono::milliseconds timeout) const {
     const Deadline own = Deadline::after_ms(
         session_.clock, (timeout.count() > 0 ? timeout : session_.options.timeout).count());
@@ -45,15 +46,15 @@ class Connector {
   void clear_deadline_cap() { latest_ = std::numeric_limits<Nanos>::max(); }
 
   // Reconnects with back-off, to the servers of a group in turn. Blocks until the deadline at most.
-  // The server was believed after the call if it is in a group.
+  // On success, a server of a group is believed at some time after the call began.
   Status ensure_connected(const Deadline& deadline);
-  // Makes the session usable, and its server believed at some time after the call. What an
-  // operation sees over this connection from then on may be shown (TRUST-1).
+  // Makes the session usable, and its server believed at some time after the call began. From then
+  // on an operation may return what it sees over this connection (TRUST-1).
   Status make_ready(const Deadline& deadline);
-  // Likewise, without connecting again. REQUIRES: the session is usable.
+  // Like make_ready(), without connecting again. REQUIRES: the session is usable.
   Status believe(const Deadline& deadline);
-  // Waits until a version is replicated, in a group. kDisconnected: the server is not believed.
-  // kBusy: it is not replicated at `patience_end`, which comes before the deadline.
+  // In a group, waits until a version is replicated. kDisconnected: the server is not believed.
+  // kBusy: the version is not replicated at `patience_end`, which comes before the deadline.
   Status await_replicated(Version version, const Deadline& deadline,
                           Nanos patience_end = std::numeric_limits<Nanos>::max());
   // Checks without waiting whether the connection has ended, before a write is sent.
@@ -71,7 +72,8 @@ class Connector {
   Nanos next_attempt(const Deadline& deadline);
   // Makes one attempt to connect. Blocks for the connect_timeout, and until the deadline, at most.
   Status connect_once(const Deadline& deadline);
-  // Likewise, and tries the other servers of a group until one of them would need a wait.
+  // Like connect_once(), and then tries the other servers of a group until one of them would need a
+  // wait.
   Status connect_without_wait(const Deadline& deadline);
   // Returns true if another attempt may succeed after this error, with a group at another server.
   static bool worth_repeating(const Error& error);
@@ -80,15 +82,17 @@ class Connector {
   Status attempt(const Deadline& deadline);
   void move_on(const Error& error);
   void distrust();
+  Nanos patience_for_lines(const Deadline& deadline) const;
   Nanos wait_before_attempt();
 
   Session& session_;
   ConnectPolicy* const policy_;
   GroupWatch watch_;
   Backoff backoff_;
-  bool at_once_ = false;    // the next attempt is to another server of the group
-  Nanos reconnect_at_ = 0;  // no attempt to connect before this time
-  Nanos attempted_at_ = 0;  // end of the last attempt
+  bool at_once_ = false;        // the next attempt is to another server of the group
+  bool has_less_time_ = false;  // the last attempt was cut short by its call's deadline
+  Nanos reconnect_at_ = 0;      // no attempt to connect before this time
+  Nanos attempted_at_ = 0;      // end of the last attempt
   Nanos latest_ = std::numeric_limits<Nanos>::max();  // deadline cap, set by set_deadline_cap()
   Nanos looked_at_ = 0;                               // last check by check_link()
   bool connected_once_ = false;

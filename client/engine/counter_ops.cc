@@ -13,7 +13,7 @@ namespace rkv::client {
 
 namespace {
 
-constexpr Nanos kAskAgain = 1000 * kNanosPerMs;  // wait before asking for a cell again
+constexpr Nanos kAskAgain = 1000 * kNanosPerMs;  // pause before asking for a cell again
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
 bool fits_addition(std::int64_t summand) {
@@ -82,7 +82,7 @@ Result<CounterSwap> CounterOps::swap(Bytes key, std::int64_t expected, std::int6
 
 bool CounterOps::is_bound(const OneSidedCounter& counter) const {
   if (!session_.usable() || counter.epoch_ != session_.map.epoch()) return false;
-  // A connection over another network has other cells, or none to ask for.
+  // A connection over another network has other cells, or no cells.
   const RemoteWindow& cells = session_.link.accept().counters;
   if (counter.is_one_sided()) return counter.word_ - cells.address < cells.length;
   return cells.length == 0 || session_.clock.now() < counter.ask_again_at_;
@@ -177,8 +177,8 @@ Result<OneSidedCounter> CounterOps::open(std::string_view key, bool create,
   RKV_RETURN_IF_ERROR(check_key(as_bytes(key)));
   OneSidedCounter counter{std::string(key)};
   RKV_ASSIGN_OR_RETURN(const Version version, bind(counter, create, deadline));
-  // The counter may have been created, which is an acknowledged write. If it was there before, the
-  // caller may rely on it as much.
+  // The counter may have been created, which is an acknowledged write. If it existed before, the
+  // caller may rely on it as well.
   if (create) requester_.note_write(version);
   return counter;
 }
@@ -217,7 +217,7 @@ Result<CounterSwap> CounterOps::swap(OneSidedCounter& counter, std::int64_t expe
   return CounterSwap{.done = number == expected, .number = number == expected ? desired : number};
 }
 
-// Adds 0: the word of a READ might be torn, the result of an atomic is not.
+// Adds 0: a word from a READ might be torn, the result of an atomic is not.
 Result<Counter> CounterOps::number(OneSidedCounter& counter, const Deadline& deadline) {
   RKV_ASSIGN_OR_RETURN(const auto old,
                        run_atomic(counter, false, false, deadline, [](rdma::Operation&) {}));
@@ -255,7 +255,8 @@ void CounterOps::bind_all(const PackedAdds::Call& call, Settled& settled) {
     if (is_bound(counter)) continue;
     const auto bound = bind(counter, true, call.deadline);
     if (bound) continue;
-    // The counter may have been created: not sent again. For the others add() finds the error.
+    // If the counter may have been created, the request is not sent again. For other errors, add()
+    // finds the error.
     settled[i] = bound.error().write == WriteOutcome::kMayHaveHappened;
     if (settled[i]) call.results[i] = std::unexpected(bound.error());
     return;
@@ -295,8 +296,8 @@ bool CounterOps::goes_by_request(const CounterAddition& addition) const {
   return is_bound(*addition.counter) && !addition.counter->is_one_sided();
 }
 
-// Additions by requests are collected for packs. One that add() has to bind first is not put behind
-// later ones.
+// Additions by requests are collected for packs. An addition that add() has to bind first is not
+// delayed behind later ones.
 void CounterOps::add_rest(const PackedAdds::Call& call, const Settled& settled) {
   for (std::size_t i = 0; i < call.additions.size(); ++i) {
     const CounterAddition& one = call.additions[i];

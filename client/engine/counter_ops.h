@@ -3,8 +3,8 @@
 // Invariants:
 //  CTR-1  An atomic that was sent and not answered may have happened. It is reported, never
 //      repeated. A change by a request is repeated only if it was not made (ENG-1). The additions
-//      of a pack are sent with it, and answered when each has its result in an answer that fits the
-//      pack. An addition whose result says that it was not made is sent again.
+//      of a pack count as sent with the pack. They count as answered when each has its result in an
+//      answer that fits the pack. An addition whose result says that it was not made is sent again.
 //
 // Thread safety: none. Every call blocks until its deadline at most.
 #pragma once
@@ -48,19 +48,19 @@ class CounterOps {
 
  private:
   static constexpr std::size_t kAtomicsAtOnce = 512;
-  // Returns true if it is known, and still true, which cell the counter has or that it has none.
+  // Returns true if the counter's cell, or that it has none, is known and still valid.
   bool is_bound(const OneSidedCounter& counter) const;
   Result<Reply> ask_for_cell(Bytes key, bool create, const Deadline& deadline);
-  // Makes is_bound() true; connects if necessary. Returns the version of the counter that it asked
-  // for, or none if it had not to ask. kNotFound: only without `create`.
+  // Makes is_bound() true; connects if necessary. Returns the counter's version if it asked the
+  // server, else no version. kNotFound: only without `create`.
   Result<Version> bind(OneSidedCounter& counter, bool create, const Deadline& deadline);
-  // The counter's cell is sealed: the counter has ended.
+  // Call it if the counter's cell is sealed: the counter in this cell has ended.
   static void unbind(OneSidedCounter& counter) { counter.epoch_ = 0; }
   rdma::Operation atomic_on(const OneSidedCounter& counter, std::size_t index) const;
   std::uint64_t told(std::size_t index) const;  // old value of the atomic of that index
-  // Binds the counter, runs one atomic that `shape` completes, and returns the old word. Empty: the
-  // counter is changed by requests. An atomic that changes nothing is repeated when the connection
-  // is lost.
+  // Binds the counter, runs one atomic that `shape` completes, and returns the old word. nullopt:
+  // the counter is changed by requests. An atomic that changes nothing is repeated when the
+  // connection is lost.
   template <class Shape>
   Result<std::optional<std::uint64_t>> run_atomic(OneSidedCounter& counter, bool create,
                                                   bool changes, const Deadline& deadline,
@@ -79,7 +79,7 @@ class CounterOps {
   Getter& getter_;
   PackedAdds packed_adds_;
   std::vector<rdma::Operation> atomics_;  // of multi_add()
-  std::vector<std::size_t> collected_;    // its additions that go by requests next
+  std::vector<std::size_t> collected_;    // additions of multi_add() that are sent by requests next
 };
 
 }  // namespace rkv::client

@@ -4,9 +4,17 @@
 #include <functional>
 #include <vector>
 
+namespace rkv {
+
+Result<Value> try_to_value(const ValueView& view) {
+  return client::copy_of(view);
+}
+
+}  // namespace rkv
+
 namespace rkv::client {
 
-// a begins in b, or b in a.
+// Whether a begins in b, or b in a.
 bool overlap_if_close(Bytes a, Bytes b) {
   const auto begin_a = reinterpret_cast<std::uintptr_t>(a.data());
   const auto begin_b = reinterpret_cast<std::uintptr_t>(b.data());

@@ -1,15 +1,18 @@
 #include "client/engine/engine.h"
 
+#include "client/engine/option_table.h"
+
 namespace rkv::client {
 
 namespace {
 
 Status check_options(const ClientOptions& options) {
+  static_assert(kMostReadsInFlight == 1024 && kMostRequestsInFlight == 256, "the sentences say so");
   RKV_RETURN_IF_ERROR(Servers::check(options.server));
-  if (options.reads_in_flight < 1 || options.reads_in_flight > 1024) {
+  if (options.reads_in_flight < 1 || options.reads_in_flight > kMostReadsInFlight) {
     return fail(Code::kInvalidArgument, "reads_in_flight must be 1 to 1024");
   }
-  if (options.requests_in_flight < 1 || options.requests_in_flight > 256) {
+  if (options.requests_in_flight < 1 || options.requests_in_flight > kMostRequestsInFlight) {
     return fail(Code::kInvalidArgument, "requests_in_flight must be 1 to 256");
   }
   if (options.large_bytes < kMaxValueBytes) {
@@ -26,8 +29,9 @@ Status check_options(const ClientOptions& options) {
 
 Engine::Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
                const Clock& clock, Arena arena, std::optional<Credentials> credentials,
-               ConnectPolicy* policy)
-    : session(options, std::move(transport), clock, std::move(arena), std::move(credentials)),
+               ConnectPolicy* policy, std::shared_ptr<Home> home)
+    : session(options, std::move(transport), clock, std::move(arena), std::move(credentials),
+              home != nullptr ? std::move(home) : std::make_shared<Home>()),
       connector(session, policy),
       requester(session, connector),
       getter(session, connector, requester),
@@ -54,14 +58,17 @@ Result<std::unique_ptr<Engine>> Engine::create(const ClientOptions& options,
 
 Result<std::unique_ptr<Engine>> Engine::create_unconnected(
     const ClientOptions& options, const Credentials* credentials,
-    std::shared_ptr<rdma::Transport> transport, const Clock* clock, ConnectPolicy* policy) {
+    std::shared_ptr<rdma::Transport> transport, const Clock* clock, ConnectPolicy* policy,
+    std::shared_ptr<Home> home) {
   static const SteadyClock steady;
   RKV_RETURN_IF_ERROR(check_options(options));
+  if (transport->is_inherited())
+    return fail(Code::kInvalidArgument, "the transport was made before fork(): open one here");
   RKV_ASSIGN_OR_RETURN(
       Arena arena, Arena::create(*transport, Getter::gets_of(options), options.requests_in_flight));
   return std::make_unique<Engine>(
       options, std::move(transport), clock != nullptr ? *clock : steady, std::move(arena),
-      credentials != nullptr ? std::optional(*credentials) : std::nullopt, policy);
+      credentials != nullptr ? std::optional(*credentials) : std::nullopt, policy, std::move(home));
 }
 
 ClientStats Engine::stats() const {

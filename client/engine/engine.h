@@ -20,12 +20,13 @@ struct Engine {
   static Result<std::unique_ptr<Engine>> create(const ClientOptions& options,
                                                 std::shared_ptr<rdma::Transport> transport,
                                                 const Clock* clock, std::string* refusal);
-  // As create(), without connecting: the first operation connects. `credentials` are used instead
+  // Like create(), without connecting: the first operation connects. `credentials` are used instead
   // of the options' secret; null: the client has no user. `policy`, which may be null, must outlive
-  // the engine.
+  // the engine. `home`: shared by the engines of one client; null: the engine gets its own.
   static Result<std::unique_ptr<Engine>> create_unconnected(
       const ClientOptions& options, const Credentials* credentials,
-      std::shared_ptr<rdma::Transport> transport, const Clock* clock, ConnectPolicy* policy);
+      std::shared_ptr<rdma::Transport> transport, const Clock* clock, ConnectPolicy* policy,
+      std::shared_ptr<Home> home = nullptr);
   // Size of the arena of an engine with these options.
   static std::size_t arena_bytes(const ClientOptions& options) {
     return Arena::region_bytes(Getter::gets_of(options), options.requests_in_flight);
@@ -33,7 +34,7 @@ struct Engine {
 
   Engine(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
          const Clock& clock, Arena arena, std::optional<Credentials> credentials,
-         ConnectPolicy* policy);
+         ConnectPolicy* policy, std::shared_ptr<Home> home);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 

@@ -22,7 +22,7 @@ void GetOp::start() {
   release();
   const Next next = machine_.start(key_, *memory_);
   if (session_->reports.claim()) [[unlikely]] {
-    (void)machine_.take_counts();  // of READs that will not be posted
+    (void)machine_.take_counts();  // counts of READs that will not be posted
     return ask_server();
   }
   follow(next);
@@ -131,7 +131,7 @@ void GetOp::give_value_buffer(MutableBytes buffer, std::uint32_t local_key) {
 }
 
 Status GetOp::take_value_buffer() {
-  session_->large.give_back(value_);  // of a shorter value that was overwritten since
+  session_->large.give_back(value_);  // the buffer of a shorter value, which was overwritten since
   value_ = nullptr;
   RKV_ASSIGN_OR_RETURN(value_, session_->large.take(value_bytes()));
   give_value_buffer(value_->bytes(), value_->region->local_key());

@@ -1,12 +1,13 @@
-// One GET from its start to its result: the rules of what follows a READ, an answer, a wait or a
-// lost connection, and what is counted. A GetOp never waits. need() is the next action; a driver
-// performs it, in its own way of waiting, and reports the outcome. Getter drives one GetOp and
-// blocks; GetPipeline drives many on one connection.
+// One GET from its start to its result: the steps after a READ, an answer, a wait or a lost
+// connection, and the counting. A GetOp never waits. need() is the next action; a driver performs
+// it, waiting in its own way, and reports the outcome. Getter drives one GetOp and blocks;
+// GetPipeline drives many on one connection.
 //
 // Invariants:
 //  GETOP-1  A GET changes nothing and is repeated until its deadline when the connection is lost.
-//  GETOP-2  In a group no value is returned that a fail-over may take back, and no miss that READs
-//      have found: the server answers it when all that it has looked at is replicated.
+//  GETOP-2  In a group a GET returns no value that a fail-over may take back. Nor does it return a
+//      miss that READs have found: the server answers the miss when all that it has looked at is
+//      replicated.
 //  GETOP-4  A GET that asks for a durable value returns a value whose version a mark of this epoch
 //      covers, or no value.
 //
@@ -23,7 +24,7 @@ namespace rkv::client {
 
 class GetOp {
  public:
-  // Limit of repeated requests for the place of a value that is rewritten all the time.
+  // Most requests for the place of a value that is rewritten all the time.
   static constexpr std::uint32_t kMaxAsked = 8;
 
   enum class Need : std::uint8_t {
@@ -40,16 +41,16 @@ class GetOp {
   };
   static constexpr std::size_t kNeeds = static_cast<std::size_t>(Need::kNothing) + 1;
 
-  // `memory` is this GET's alone while it runs. The arguments must outlive the operation.
+  // While the GET runs, nothing else uses `memory`. The arguments must outlive the operation.
   GetOp(Session& session, GetMemory& memory)
       : session_(&session),
         memory_(&memory),
         machine_(session.map, session.groups, session.slots, session.clock) {}
 
-  // Begins the GET of a key, whose bytes stay valid until the result.
+  // Begins the GET of a key. The key's bytes must stay valid until the result.
   void begin(Bytes key, Durability at_least);
-  // Starts the READs, from the beginning if the connection was lost (GETOP-1). REQUIRES a usable
-  // session.
+  // Starts the READs, from the beginning if the connection was lost (GETOP-1). REQUIRES: the
+  // session is usable.
   void start();
 
   GetMemory& memory() const { return *memory_; }
@@ -57,38 +58,39 @@ class GetOp {
   std::span<const ReadRequest> reads() const { return machine_.reads(); }
   void on_reads() { follow(machine_.step()); }
 
-  // False: operations hold all large buffers.
+  // Returns false if operations hold all large buffers.
   bool take_large_buffer();
   std::size_t value_bytes() const { return machine_.value_bytes(); }
-  // Takes the client's own memory. kBusy: other operations hold all of it.
+  // Takes a buffer of the client's own memory. kBusy: other operations hold all of it.
   Status take_value_buffer();
-  // Gives registered memory of the caller, at least value_bytes().
+  // Gives the GET registered memory of the caller, of at least value_bytes().
   void give_value_buffer(MutableBytes buffer, std::uint32_t local_key);
   GetMachine::Next stale_map() const { return stale_map_; }
-  // The map was refreshed, or not: kBusy if the bytes did not verify for some milliseconds.
+  // The map was refreshed, or that failed: kBusy if the bytes did not verify for some milliseconds.
   void on_map(const Status& refreshed);
-  // Asks the server instead of waiting for what kLargeBuffer or kMap needs.
+  // Asks the server instead of waiting for a large buffer (kLargeBuffer) or the map (kMap).
   void ask_server() { follow(machine_.ask_server()); }
 
-  // The request carries the reports of READs; reported() when it is on its way.
+  // Returns the request, which carries the reports of READs. Call reported() when it is on its way.
   Request request() {
     return {.opcode = Opcode::kGet, .key = key_, .value = session_->reports.next()};
   }
   void reported() { session_->reports.sent(); }
   void on_sent() { need_ = Need::kReply; }
-  // The answer, whose code is 0. Keeps it if it holds the value.
+  // Takes the answer, whose code is 0. Keeps it if it holds the value.
   void on_reply(Reply reply);
   void on_refused(const Error& error);
-  // The answer means: send the request again later.
+  // Takes an answer that means: send the request again later.
   void on_later() { need_ = Need::kRequest; }
   bool keeps_reply() const { return reply_.has_value(); }
 
-  // Of the value found.
+  // The version of the value found.
   Version version() const { return {result_ ? result_->version : 0}; }
-  // The replicated mark known to the session may have risen.
+  // Call it when the replicated mark known to the session may have risen.
   void on_replicated() { found(); }
   Durability at_least() const { return at_least_; }
-  // The marks known to the session may have risen. `seen`: they are the server's present marks.
+  // Call it when the marks known to the session may have risen. `seen`: they are the server's
+  // present marks.
   void on_marks(bool seen);
   // The marks did not cover the version in time.
   void on_no_mark();
@@ -103,8 +105,8 @@ class GetOp {
   // Ends the GET with this error.
   void end_with(const Error& error);
 
-  // Valid until release(), as are the bytes of the value. They lie in the GET's memory, in a large
-  // buffer or in the answer.
+  // The result and the bytes of its value are valid until release(). The bytes lie in the GET's
+  // memory, in a large buffer or in the answer.
   const Result<ValueView>& result() const { return result_; }
   // Gives large buffers and the answer back.
   void release() {
@@ -123,7 +125,7 @@ class GetOp {
   Bytes key_;
   MutableBytes large_;
   LargeBuffers::Buffer* value_ = nullptr;  // the client's own buffer of a large value
-  std::uint32_t asked_ = 0;                // how often this key was requested from the server
+  std::uint32_t asked_ = 0;                // how often the server was asked for this key
   Durability at_least_ = Durability::kMemory;
   Need need_ = Need::kNothing;
   GetMachine::Next stale_map_ = GetMachine::Next::kRefreshExtents;

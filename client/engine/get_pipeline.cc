@@ -8,7 +8,7 @@ namespace rkv::client {
 
 namespace {
 
-// Between two looks at the group line, of a stream. A look itself waits for a fifth of it.
+// Pause of a stream between two looks at the group line. A look itself waits for a fifth of it.
 constexpr Nanos kLookAgain = kNanosPerMs;
 
 }  // namespace
@@ -163,7 +163,7 @@ void GetPipeline::queue_reads(GetLane& lane) {
   }
 }
 
-// A GET that was given up ends when nothing of it is under way.
+// A GET that was given up ends when no READ or request of it is under way.
 void GetPipeline::drop_given_up() {
   has_given_up_ = false;
   for (GetLane& lane : lanes()) {
@@ -285,7 +285,7 @@ void GetPipeline::on_map(const BlockingStep& step, const Status& refreshed) {
   }
 }
 
-// What one lane waits for mostly covers the others.
+// The version that one lane waits for mostly covers those of the others.
 void GetPipeline::on_replicated(const BlockingStep& step, const Status& replicated) {
   for_each_at(Need::kReplicated, [](GetOp& op) { op.on_replicated(); });
   if (replicated) return;
@@ -362,7 +362,7 @@ void GetPipeline::ask_server(GetLane& lane, std::size_t replies_kept) {
   follow(lane);
 }
 
-// Writes, which have the same receive buffers, take no account of replies that are kept.
+// Writes use the same receive buffers, and do not reckon with replies that are kept.
 bool GetPipeline::may_keep_another() const {
   constexpr std::ptrdiff_t kMost = 3;
   return std::ranges::count_if(lanes(), [](const GetLane& lane) {
@@ -430,7 +430,7 @@ void GetPipeline::on_reply(Reply reply, std::uint64_t tag) {
   follow(lane);
 }
 
-// Until a busy server may be asked again, or the marks may be checked again.
+// Returns when a busy server may be asked again, or the marks may be checked again.
 Nanos GetPipeline::sleep_until() const {
   if (may_start()) return 0;
   const bool asks = ask_at_ != 0 && (!is_stream_ || at(Need::kRequest) != 0);
@@ -447,7 +447,7 @@ Nanos GetPipeline::sleep_until() const {
 // ------------------------------------------------------------------------------------- the end
 
 void GetPipeline::time_out() {
-  // Operations in flight may still land: closing the link quarantines their buffers (LINK-1).
+  // READs in flight may still land: closing the link quarantines their buffers (LINK-1).
   if (under_way_ != 0) engine_.session.link.close();
   for_each_at(Need::kMark, [](GetOp& op) { op.on_no_mark(); });
   fail_rest({.code = Code::kTimeout, .text = "the server did not answer in time"});

@@ -1,9 +1,9 @@
-// Many GETs in flight on one connection: posted in batches with one doorbell, each a GetOp on its
-// own lane.
+// GetPipeline: many GETs in flight on one connection, posted in batches with one doorbell. Each GET
+// is a GetOp on its own lane.
 //
 // Some GETs wait for a step that blocks: the map READ again, or a look at the marks or at the group
-// line. wanted_step() says which. A blocking call performs it at once; the asynchronous client on a
-// thread of its own. One step serves all GETs that wait for it.
+// line. wanted_step() says which. A blocking call performs the step at once; the asynchronous
+// client performs it on a separate thread. One step serves all GETs that wait for it.
 //
 // Thread safety: as the engine.
 #pragma once
@@ -17,13 +17,13 @@
 
 namespace rkv::client {
 
-// What gives GETs to a pipeline, and takes their results.
+// Gives GETs to a pipeline, and takes their results.
 class GetFeed {
  public:
   virtual ~GetFeed() = default;
   virtual bool empty() const = 0;
-  // Takes the next GETs, at most as many as `out` holds. Returns how many. Each key stays valid
-  // until done() or give_up().
+  // Takes the next GETs, at most as many as `out` holds, and returns their number. Each key stays
+  // valid until done() or give_up().
   virtual std::size_t take(std::span<GetItem> out) = 0;
   // `result` is valid during the call. The call must not use the engine.
   virtual void done(std::uint64_t token, const Result<ValueView>& result) = 0;
@@ -54,14 +54,14 @@ struct BlockingStep {
   enum class Kind : std::uint8_t { kNone, kExtents, kDirectory, kMarks, kReplicated };
   Kind kind = Kind::kNone;
   Version version{};       // kReplicated
-  std::size_t lane = 0;    // kReplicated: whose version it is
+  std::size_t lane = 0;    // kReplicated: the lane that waits for `version`
   Nanos patience_end = 0;  // kReplicated: the wait ends then, with kBusy
 };
 
 class GetPipeline final : public Pipeline {
  public:
-  // kCall: ends when the feed is empty, and new GETs start before those that wait. kStream: the
-  // feed may get more at any time, and steps are left to the caller.
+  // kCall: the pipeline ends when the feed is empty, and new GETs start before waiting ones.
+  // kStream: the feed may get more GETs at any time, and the caller performs the steps.
   enum class Kind : std::uint8_t { kCall, kStream };
   GetPipeline(Engine& engine, GetFeed& feed, const Deadline& deadline, Kind kind = Kind::kCall)
       : Pipeline(engine, deadline), feed_(&feed), is_stream_(kind == Kind::kStream) {}
@@ -83,19 +83,19 @@ class GetPipeline final : public Pipeline {
 
   // ---- for a driver that also has another pipeline.
 
-  // Starts GETs and posts what is to be posted. Returns true if anything happened.
+  // Starts GETs and posts their operations. Returns true if anything happened.
   bool start();
   void on_event(const Event& event);
-  // The step that GETs wait for and that is due. perform() needs the engine for itself, but no
-  // pipeline. on_step() REQUIRES a connection that is alive.
+  // Returns the step that GETs wait for and that is due. During perform() nothing else may use the
+  // engine; it uses no pipeline. on_step() REQUIRES: the connection is alive.
   BlockingStep wanted_step() const;
   static Status perform(Engine& engine, const BlockingStep& step, const Deadline& deadline);
   void on_step(const BlockingStep& step, const Status& status);
 
   // Calls `error_of(token, waits_for_mark)` for each GET that was taken from the feed and not given
-  // up. If it returns an error, the GET ends with it: its key is not read again, and the client's
-  // memory for it is free when its READs have landed. A GET whose READs may land in the caller's
-  // memory ends when they have, or by end_lost(). The engine is not used.
+  // up. If it returns an error, the GET ends with it. Its key is not read again, and the client's
+  // memory for the GET is free when its READs have landed. A GET whose READs may land in the
+  // caller's memory ends when they have landed, or by end_lost(). The engine is not used.
   template <class ErrorOf>
   void give_up(ErrorOf error_of) {
     for (GetLane& lane : lanes()) {
@@ -115,24 +115,24 @@ class GetPipeline final : public Pipeline {
       if (error) feed_->done(std::exchange(item.token, kGivenUp), std::unexpected(*error));
     }
   }
-  // The connection was lost. Ends the GETs that have waited for their READs alone. REQUIRES a
-  // closed link: nothing lands any more (LINK-1).
+  // The connection was lost. Ends the GETs that waited only for their READs. REQUIRES: the link is
+  // closed, so nothing lands any more (LINK-1).
   void end_lost();
-  // Whether READs or a request of a GET that was given up are under way.
+  // Whether READs or requests of GETs that were given up are under way.
   bool awaits_given_up() const;
   // Whether READs into the caller's memory may be under way.
   bool uses_memory() const {
     return std::ranges::any_of(
         lanes(), [](const GetLane& l) { return l.uses_into && l.at == Need::kReads; });
   }
-  // Whether a GET has not ended only because of READs into the caller's memory.
+  // Whether a GET would have ended but for its READs into the caller's memory.
   bool awaits_landing() const {
     return std::ranges::any_of(lanes(), [](const GetLane& l) { return l.ends_with.has_value(); });
   }
 
  private:
   using Need = GetOp::Need;
-  // Tag of the request that is sent for its marks. GET requests use the numbers of their lanes.
+  // Tag of a request that is sent to learn the marks. GET requests use the numbers of their lanes.
   static constexpr std::uint64_t kMarksTag = 1U << 20;
 
   std::vector<GetLane>& lanes() const { return engine_.get_buffers.lanes; }
@@ -141,11 +141,11 @@ class GetPipeline final : public Pipeline {
     return (next_left_ < left_count_ || !feed_->empty()) && at(Need::kMap) == 0 &&
            at(Need::kNothing) != 0;
   }
-  // Returns true if lanes wait for what no event brings.
+  // Returns true if lanes wait for something that no event announces.
   bool serves() const {
     return at(Need::kNothing) + at(Need::kReads) + at(Need::kReply) != lanes().size();
   }
-  // Whether a look that serves all lanes is due: a call starts all that it can before.
+  // Whether a look that serves all lanes is due: a call first starts as many GETs as it can.
   bool may_look() const { return is_stream_ || (under_way_ == 0 && !may_start()); }
   void try_get_sync();
   void start_lanes();
@@ -160,7 +160,7 @@ class GetPipeline final : public Pipeline {
   void on_map(const BlockingStep& step, const Status& refreshed);
   void on_replicated(const BlockingStep& step, const Status& replicated);
   void on_look(const Status& looked);
-  // Ends a GET, whose lane stays taken until nothing of it is under way.
+  // Ends a GET. Its lane stays taken until no READ or request of it is under way.
   void leave_lane(GetLane& lane, const Error& error) {
     feed_->done(std::exchange(lane.token, kGivenUp), std::unexpected(error));
     has_given_up_ = true;
@@ -178,9 +178,9 @@ class GetPipeline final : public Pipeline {
 
   GetFeed* feed_;
   const bool is_stream_;
-  bool has_given_up_ = false;  // a lane has been, and may be free to end
-  // What was taken from the feed last, for try_get_sync(), and the places of those that need a
-  // lane.
+  bool has_given_up_ = false;  // a lane was given up, and may be able to end
+  // For try_get_sync(): the GETs that were taken from the feed last, and the indices of those that
+  // need a lane.
   std::array<GetItem, Getter::kBatchKeys> taken_;
   std::array<std::size_t, Getter::kBatchKeys> left_;
   std::size_t left_count_ = 0;
@@ -188,9 +188,9 @@ class GetPipeline final : public Pipeline {
   std::array<std::size_t, GetOp::kNeeds> lanes_at_{};  // number of lanes by what they need
   std::size_t under_way_ = 0;    // READs and requests queued or posted, not completed
   Nanos ask_at_ = 0;             // the server was busy: no request before this time
-  Nanos look_at_ = 0;            // the marks were behind: no look before this time
-  Nanos replicated_at_ = 0;      // likewise, of the group line
-  bool asks_for_marks_ = false;  // request the marks instead of a look
+  Nanos look_at_ = 0;            // the marks were too low: no look before this time
+  Nanos replicated_at_ = 0;      // likewise for the group line
+  bool asks_for_marks_ = false;  // request the marks instead of looking
 };
 
 }  // namespace rkv::client

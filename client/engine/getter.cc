@@ -14,7 +14,7 @@ using Need = GetOp::Need;
 
 namespace {
 
-// How long a GET waits for a line of the map to verify, before it asks the server for the value.
+// How long a GET waits until a line of the map verifies, before it asks the server for the value.
 constexpr Nanos kMapPatience = 10 * kNanosPerMs;
 
 }  // namespace
@@ -56,7 +56,7 @@ void Getter::perform(const Deadline& deadline, const Destination* into) {
       return ready ? op_.start() : op_.end_with(ready.error());
     }
     case Need::kLargeBuffer:
-      // Requests hold all of them: the device has not reported their sends yet.
+      // Requests hold all large buffers: the device has not reported their sends yet.
       if (!op_.take_large_buffer()) op_.ask_server();
       return;
     case Need::kValueBuffer:
@@ -81,7 +81,7 @@ void Getter::perform(const Deadline& deadline, const Destination* into) {
   }
 }
 
-// Gives a large value the caller's memory if it is registered, else the client's own.
+// Gives the GET of a large value the caller's memory if it is registered, else the client's own.
 void Getter::give_value_buffer(const Destination* into) {
   if (into != nullptr && into->bytes.size() < op_.value_bytes()) {
     return op_.end_with(too_long(op_.value_bytes()).error());
@@ -99,9 +99,9 @@ Status Getter::refresh_map(GetMachine::Next what, const Deadline& deadline) {
              : session_.loader.refresh_directory(deadline, patience_end);
 }
 
-// READs the marks until they cover the version, and requests them when MarkWait says so. A refused
-// request (the disk has failed, the server is busy) carries the marks too. Its error is ignored:
-// the mark may rise all the same.
+// READs the marks until they cover the version, and requests them when MarkWait says so. The answer
+// to a refused request (the disk has failed, the server is busy) carries the marks, too. Its error
+// is ignored: the mark may still rise.
 void Getter::await_mark(const Deadline& deadline) {
   mark_wait_.begin();
   for (;;) {
@@ -134,10 +134,10 @@ Result<T> Getter::with_found(Bytes key, Durability at_least, const Deadline& dea
 
 Result<Value> Getter::get(Bytes key, const GetOptions& options) {
   if (const LiveRecord* const found = try_sync(key, options.at_least)) {
-    return to_value(view(*found));
+    return copy_of(view(*found));
   }
   return with_found<Value>(key, options.at_least, connector_.deadline(options.timeout), nullptr,
-                           [](const ValueView& found) { return Result<Value>(to_value(found)); });
+                           copy_of);
 }
 
 Result<ValueSize> Getter::get_into(Bytes key, const GetOptions& options, const Destination& into) {
@@ -246,7 +246,7 @@ std::size_t Getter::try_sync(std::span<const GetItem> items, Visit visit, void* 
     session_.slots.prefetch(at[i].hash);
   }
   if (session_.reports.is_due()) [[unlikely]]
-    known[0] = false;  // it goes by request, with the reports
+    known[0] = false;  // this GET goes by request, with the reports
   for (std::size_t i = 0; i < items.size(); ++i) {
     known[i] = known[i] && find_place(at[i].hash, at[i]);
     if (known[i]) session_.link.prefetch(at[i].from, at[i].length);

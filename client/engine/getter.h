@@ -1,5 +1,5 @@
-// The GET of one key: the READ of a cached place, else a GetOp, whose actions are performed one
-// after another, each with its wait.
+// Getter: the GET of one key. It READs a cached place, or else drives a GetOp: it performs its
+// actions one after another, waiting for each.
 //
 // Thread safety: none. Nothing allocates after construction, apart from buffers of large values and
 // values returned.
@@ -20,7 +20,7 @@
 
 namespace rkv::client {
 
-// One of many GETs.
+// One GET of a call with many.
 struct GetItem {
   std::string_view key;
   std::uint64_t token = 0;  // chosen by the caller
@@ -30,7 +30,7 @@ struct GetItem {
   std::uint32_t local_key = 0;
 };
 
-// The counter that a GET has found. kWrongType.
+// Returns the counter that a GET has found. Fails with kWrongType.
 Result<Counter> counter_of(const ValueView& found);
 
 class Getter {
@@ -48,7 +48,7 @@ class Getter {
   Result<Value> get(Bytes key, const GetOptions& options);
   // kTooLarge: the value does not fit, and needed_bytes() is its length.
   Result<ValueSize> get_into(Bytes key, const GetOptions& options, const Destination& into);
-  // As above, into memory that is not registered. Inline: the shortest way of a warm GET.
+  // As above, into memory that is not registered. Inline, as the fastest path of a warm GET.
   Result<ValueSize> get_into(Bytes key, const GetOptions& options, MutableBytes out) {
     if (!overlap(key, out)) [[likely]] {
       if (const LiveRecord* const found = try_sync(key, options.at_least)) [[likely]]
@@ -61,9 +61,9 @@ class Getter {
 
   // ---- for GetPipeline, which has many GETs in flight.
 
-  // Performs those of up to kBatchKeys GETs whose place is cached, where READs complete within the
-  // call. Calls `visit(target, token, result)` for each of them. Returns how many are left over;
-  // `left` gets their indices. REQUIRES reads_at_once(), and in a group that the server was
+  // Where READs complete within the call: performs those of up to kBatchKeys GETs whose place is
+  // cached. Calls `visit(target, token, result)` for each of them. Returns how many GETs are left
+  // over; `left` gets their indices. REQUIRES: reads_at_once(), and in a group the server was
   // believed after the GETs began.
   static constexpr std::size_t kBatchKeys = 16;
   using Visit = void (*)(void* target, std::uint64_t token, const Result<ValueView>& result);
@@ -79,7 +79,7 @@ class Getter {
   struct Place {
     KeyHash hash{0};
     Slot slot;
-    bool from_group = false;  // found in a cached group; cached as a slot once it has verified
+    bool from_group = false;  // found in a cached group; cached as a slot once verified
     RemoteRange from;
     std::size_t length = 0;
   };

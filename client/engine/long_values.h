@@ -1,5 +1,5 @@
-// GETs the values that are too long for a page of a scan. The GETs wait until their values are in
-// the write-ahead log, as the page is.
+// LongValues: GETs the values that are too long for a page of a scan. The GETs wait until their
+// values are in the write-ahead log, like the page.
 //
 // Thread safety: one owner.
 #pragma once

@@ -7,7 +7,7 @@ namespace rkv::client {
 
 namespace {
 
-// Between two questions while the server has no room for the answer.
+// Pause between two questions while the server has no room for the answer.
 constexpr Nanos kAskOutcomeAgain = 2 * kNanosPerMs;
 
 }  // namespace
@@ -24,7 +24,7 @@ Request OutcomeFinder::question(const SentWrite& write,
                                 std::span<std::byte, kWriteIdBytes> value) const {
   encode(write.id, value);
   Request request{.opcode = Opcode::kOutcome};
-  // 0 would say that the write is of this server. No version is below 1.
+  // 0 would mean that the write was sent to this server. No version is below 1.
   if (!is_of_this_server(write)) request.expected = std::max(write.since, Version{1});
   request.value = value;
   return request;
@@ -42,7 +42,7 @@ SentWrite OutcomeFinder::last_sent() const {
   return {.id = {.session = accept.session, .sequence = session_.link.requests().last_sequence()},
           .epoch = accept.epoch,
           .in_group = accept.in_group,
-          .group = accept.group,
+          .group = accept.store,
           .since = session_.trust.replicated()};
 }
 

@@ -7,7 +7,7 @@ namespace rkv::client {
 
 namespace {
 
-// Whether every byte of the answer is as the server must make it (PACK-2).
+// Whether every byte of the answer is valid (PACK-2).
 bool has_results(const Response& answer, std::size_t count) {
   ResultReader reader(answer.value);
   for (std::size_t i = 0; i < count; ++i) {
@@ -49,9 +49,9 @@ std::size_t PackedAdds::fill(const Call& call, Indices indices) {
   return pack.count();
 }
 
-// A pack that may have been carried out fails as an addition by itself would (CTR-1). A pack that
-// was not is dropped: its first addition goes by itself, which connects, and the others go in packs
-// for that server.
+// A pack that may have been carried out fails like a single addition (CTR-1). A pack that was not
+// carried out is dropped: its first addition is sent alone, which connects, and the others go in
+// packs for that server.
 PackedAdds::Sent PackedAdds::ask(const Call& call, Indices packed) {
   if (call.deadline.passed()) {
     fail_all(call, packed,
@@ -72,7 +72,7 @@ PackedAdds::Sent PackedAdds::ask(const Call& call, Indices packed) {
   return {.taken = packed.size(), .alone = {}};
 }
 
-// Nothing of an answer counts before all of it was read. An addition that was put off has the
+// No part of an answer counts before all of it was read. An addition that was put off gets the
 // error, too: the deadline may pass before it is sent again.
 PackedAdds::Indices PackedAdds::on_answer(const Call& call, Indices packed,
                                           const Response& answer) {

@@ -1,4 +1,5 @@
-// Additions to counters by requests, many in one request: a pack (common/pack.h) and its results.
+// PackedAdds: additions to counters by requests, many in one request: a pack (common/pack.h) and
+// its results.
 //
 // An addition by a request needs no binding: the server finds the number by the key, in a record or
 // in a cell. One pack is in flight at a time, so additions are carried out in their order. An
@@ -33,21 +34,21 @@ class PackedAdds {
     const Deadline& deadline;
   };
   struct Sent {
-    std::size_t taken = 0;  // of the indices, from the first; 1 or more
-    // Those of them that have no result yet: the caller sends each by itself. Valid until the next
-    // call.
+    std::size_t taken = 0;  // how many indices, from the first, were handled; 1 or more
+    // The handled indices without a result: the caller sends each of these additions alone. Valid
+    // until the next call.
     Indices alone;
   };
   // Sends as many additions as a pack takes, in the order of `indices`, and stores their results.
-  // Leaves an addition to the caller if it would be the only one of its pack, and if there is no
+  // Leaves an addition to the caller if it would be the only one of its pack, or if there is no
   // connection. REQUIRES: `indices` is not empty.
   Sent send(const Call& call, Indices indices);
 
  private:
-  // Writes the pack. Returns how many additions it has.
+  // Writes the pack. Returns the number of its additions.
   std::size_t fill(const Call& call, Indices indices);
   Sent ask(const Call& call, Indices packed);
-  // Returns those that the caller sends.
+  // Returns the indices of the additions that the caller sends.
   Indices on_answer(const Call& call, Indices packed, const Response& answer);
 
   Session& session_;

@@ -1,6 +1,6 @@
 // Reads pages of a scan from one server.
 //
-// Thread safety: as the engine, which no other operation uses meanwhile.
+// Thread safety: as the engine. No other operation may use the engine meanwhile.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ class PageReader {
 
   // Client::scan(): a request, and a GET for each long value. Blocks until the deadline at most.
   Result<ScanPage> read(const ScanOptions& options);
-  // As read(), without the values that are too long for a page: `left_out` gets their indices.
+  // Like read(), without the values that are too long for a page: `left_out` gets their indices.
   Result<ScanPage> read_without_long_values(const ScanOptions& options, const Deadline& deadline,
                                             std::vector<std::size_t>& left_out);
 
@@ -29,7 +29,8 @@ class PageReader {
   Engine& engine_;
 };
 
-// Converts and checks the options of a scan. The spans point where those of the options do.
+// Converts and checks the options of a scan. The result's spans point to the same bytes as the
+// options'.
 Result<ScanQuery> query_of(const ScanOptions& options);
 
 }  // namespace rkv::client

@@ -1,12 +1,13 @@
-// Operations of one kind on one engine, many in flight, in rounds. A feed gives them and takes
-// their results. A blocking call has one pipeline, or several on servers of their own (FanOut). The
-// asynchronous client has one of each kind on the same engine.
+// Pipeline: many operations of one kind in flight on one engine, in rounds. A feed supplies them
+// and takes their results. A blocking call has one pipeline, or several on different servers
+// (FanOut). The asynchronous client has one of each kind on the same engine.
 //
 // Invariants:
 //  FLOW-1  advance() never waits for requests or READs of the operations themselves. Blocking work
 //      of the engine (reading its server's map again) ends by half of the time that is left. So a
 //      dead server leaves the other half to the other servers.
-//  FLOW-2  Each operation that was taken from the feed ends there exactly once, whatever happens.
+//  FLOW-2  Each operation that was taken from the feed is ended there exactly once, whatever
+//      happens.
 //
 // Thread safety: as the engine.
 #pragma once
@@ -15,7 +16,7 @@
 
 namespace rkv::client {
 
-// Instead of the token of an operation whose result nobody awaits any more.
+// Replaces the token of an operation whose result nobody awaits any more.
 inline constexpr std::uint64_t kGivenUp = ~std::uint64_t{0};
 
 class Pipeline {
@@ -26,13 +27,13 @@ class Pipeline {
   Engine& engine() const { return engine_; }
   // Prepares the pipeline, before the first round.
   virtual void begin() = 0;
-  // Nothing is in flight, and the feed is empty.
+  // Whether nothing is in flight, and the feed is empty.
   virtual bool over() const = 0;
   // One round: starts operations, posts them with one doorbell, and handles the events that have
   // arrived. Returns true if anything happened. REQUIRES a usable engine.
   virtual bool advance() = 0;
-  // Latest time to sleep until, if no event comes earlier; 0 = there is work to do at once.
-  // REQUIRES that advance() has just returned false.
+  // Returns the latest time to sleep until, if no event comes earlier; 0: there is work to do at
+  // once. REQUIRES: advance() has just returned false.
   virtual Nanos sleep_until() const = 0;
   // The connection was lost: closes the link, and ends operations whose outcome is unknown.
   virtual void lost() = 0;

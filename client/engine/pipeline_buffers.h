@@ -1,4 +1,4 @@
-// What GetPipeline and WritePipeline keep from call to call, to save allocations.
+// Buffers that GetPipeline and WritePipeline keep from call to call, to save allocations.
 //
 // Thread safety: none.
 #pragma once
@@ -29,9 +29,9 @@ struct GetLane {
   std::uint32_t pending = 0;               // READs posted and not landed
   std::uint64_t token = 0;                 // GetItem::token, or kGivenUp
   MutableBytes into{};                     // GetItem::into
-  std::uint32_t local_key = 0;             // its key
+  std::uint32_t local_key = 0;             // the key of `into`
   bool uses_into = false;                  // READs under way may land there
-  std::optional<Error> ends_with{};        // when they have landed: the GET's time is up
+  std::optional<Error> ends_with{};  // the GET's time is up: it ends so when its READs have landed
 };
 
 struct GetBuffers {
@@ -48,7 +48,7 @@ struct GetBuffers {
   std::vector<GetLane*> free_lanes;
 };
 
-// A write of a request.
+// One of the writes of a request.
 struct WriteOfRequest {
   std::uint64_t token = 0;  // of the feed, or kGivenUp
   Opcode opcode = Opcode::kPut;
@@ -60,14 +60,14 @@ struct WriteSlot {
     kFree,
     kSent,
     kAgain,  // to be sent
-    kLost,   // its answer was lost: the server is to be asked
+    kLost,   // its answer was lost: the server must be asked
     kAsked,  // the server is being asked
   };
   State state = State::kFree;
-  SentWrite sent{};  // unless it is free or to be sent
+  SentWrite sent{};  // valid unless the slot is free or to be sent
   std::array<WriteOfRequest, kMaxPacked> items;
-  std::size_t count = 0;                  // of items; 1: not a pack
-  LargeBuffers::Buffer* value = nullptr;  // where the server READs a large value
+  std::size_t count = 0;                  // number of writes; 1: not a pack
+  LargeBuffers::Buffer* value = nullptr;  // the server READs a large value from here
 };
 
 // A write that was answered with "later".
@@ -85,7 +85,7 @@ struct WriteBuffers {
   std::vector<WriteSlot> slots;
   std::vector<rdma::Operation> batch;
   std::vector<WriteSlot*> batched;  // slots whose requests the batch holds
-  std::vector<WriteAgain> again;    // in no slot
+  std::vector<WriteAgain> again;    // writes that are in no slot
   std::array<std::byte, Arena::kRequestBytes - kRequestHeaderBytes> pack;  // the one being begun
 };
 

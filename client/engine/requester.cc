@@ -14,7 +14,8 @@ constexpr Nanos kLongestBusyWait = 50 * kNanosPerMs;
 // An operation whose answers mean "later" makes its last try this long before its deadline.
 constexpr Nanos kLastTry = 20 * kNanosPerMs;
 
-// What an answer with this code says about the write. Empty: this client does not know the code.
+// Returns what an answer with this code says about the write. nullopt: this client does not know
+// the code.
 std::optional<WriteOutcome> outcome_of(Code code) {
   switch (code) {
     case Code::kNotFound:
@@ -26,7 +27,7 @@ std::optional<WriteOutcome> outcome_of(Code code) {
     case Code::kValueChanged:
     case Code::kOutOfMemory:
     case Code::kBusy:
-    case Code::kTimeout:  // not begun, and never will be
+    case Code::kTimeout:  // the request was not begun, and never will be
     case Code::kPermission:
     case Code::kUnsupported:
     case Code::kIo:       // the server makes no write while its disk fails
@@ -183,7 +184,7 @@ Result<Reply> Requester::ask_until_taken(Request request, AfterLoss after_loss,
       }
       RKV_RETURN_IF_ERROR(connector_.ensure_connected(deadline));
     }
-    // An answer may be a read: what it refuses must be covered, too.
+    // Any answer may show data, a refusal too. So the server must be trusted before it is asked.
     if (session_.trust.in_group()) {
       const Status believed = connector_.believe(deadline);
       const bool again = !believed && believed.error().code == Code::kDisconnected;
@@ -211,8 +212,8 @@ Result<Reply> Requester::ask_until_taken(Request request, AfterLoss after_loss,
       return std::move(reply);
     }
     const Error error = refused(response);
-    // By our estimate of the server's clock the request was late. Its answer has corrected the
-    // estimate (ServerTime).
+    // The server found the request late, because this client's estimate of the server's clock was
+    // off. The answer has corrected the estimate (ServerTime).
     if (error.code == Code::kTimeout && !deadline.passed()) continue;
     if (!is_later(request.opcode, error.code)) return std::unexpected(error);
     if (!wait_busy(response, deadline)) return std::unexpected(error);
@@ -260,8 +261,7 @@ Result<Reply> Requester::write(const Request& request, const Deadline& deadline,
   return reply;
 }
 
-// A staged buffer is reused after the answer, or after the connection was closed (LINK-1), not
-// before.
+// A staged buffer is reused only after the answer, or after the connection was closed (LINK-1).
 Result<Reply> Requester::write_large(Request request, const Deadline& deadline,
                                      std::uint32_t remote_key) {
   LargeSource source{.value = request.value, .remote_key = remote_key};

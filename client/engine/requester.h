@@ -2,11 +2,11 @@
 //
 // Invariants:
 //  ENG-1  A write request that was sent and lost its answer with the connection is not repeated
-//      before the server has said that it was not applied (ASK-1). If nothing says so, it may have
-//      happened and is reported so. A GET changes nothing and is repeated until its deadline.
+//      before the server has said that it was not applied (ASK-1). Without such an answer, it may
+//      have happened and is reported so. A GET changes nothing and is repeated until its deadline.
 //  ENG-3  Every operation ends by its deadline. Everything it posted is then completed, or its link
 //      is closed (LINK-1).
-//  ENG-5  A flush or backup promises something about every write acknowledged to this client. It is
+//  ENG-5  A flush or backup makes a promise about every write acknowledged to this client. It is
 //      sent only if each of these writes is known to be on disk, or was acknowledged in the
 //      server's present epoch. Otherwise the call fails with kStale (ACK-2).
 //
@@ -41,15 +41,16 @@ class Requester {
   // Sends a request; repeats it until the deadline while the answer means "later", and when the
   // connection is lost. Returns the answer with code 0, or the error.
   Result<Reply> ask(const Request& request, const Deadline& deadline);
-  // As ask(), but a request that may have been carried out is not sent again. A write whose answer
-  // was lost gets the answer that it had, or is sent again if it was not applied.
+  // Like ask(), but a request that may have been carried out is not sent again. A write whose
+  // answer was lost gets its original answer, or is sent again if it was not applied.
   Result<Reply> ask_once(const Request& request, const Deadline& deadline);
-  // As ask_once(), but sent over the present connection only, for a request made to its limits.
-  // kDisconnected with kNotApplied: the connection was lost, and the request was not carried out.
+  // Like ask_once(), but sent over the present connection only, for a request that was made for its
+  // limits. kDisconnected with kNotApplied: the connection was lost, and the request was not
+  // carried out.
   Result<Reply> ask_here(const Request& request, const Deadline& deadline);
-  // Sends kPut, kRemove, kAdd or kSwap and returns the answer. The request is complete but for its
-  // time-out. `remote_key`: key of the registered memory that the value lies in; 0 = the value is
-  // not in registered memory, and is copied.
+  // Sends kPut, kRemove, kAdd or kSwap and returns the answer. The request is complete except for
+  // its time-out. `remote_key`: key of the registered memory that the value lies in; 0: the value
+  // is not in registered memory, and is copied.
   Result<Reply> write(const Request& request, const Deadline& deadline,
                       std::uint32_t remote_key = 0);
 
@@ -70,26 +71,26 @@ class Requester {
   }
   // Counts an answer that means "later". Returns how long to wait before the next request.
   Nanos busy_wait(const Response& response);
-  // Likewise, and waits. Returns false, without waiting, if the deadline is too near.
+  // Like busy_wait(), and waits. Returns false, without waiting, if the deadline is too near.
   bool wait_busy(const Response& response, const Deadline& deadline);
   void reset_busy_wait() { busy_backoff_.reset(); }
   // Records an acknowledged write; `asked` is the durability that the request asked for.
   void note_write(const Response& response, Durability asked);
-  // Likewise, of a write with this version that asked for no durability.
+  // Records a write with this version that asked for no durability.
   void note_write(Version version);
 
  private:
-  // Which requests are sent over another connection when one is lost: all; those that did not
-  // leave; none.
+  // Which requests are sent over another connection when one is lost: all, those that were not
+  // sent, or none.
   enum class AfterLoss : std::uint8_t { kRepeat, kRepeatUnsent, kFail };
   Result<Reply> ask_until_taken(Request request, AfterLoss after_loss, const Deadline& deadline,
                                 LargeSource* source = nullptr);
-  // Sends the request once. Empty: the connection was lost, and the request may be sent again.
+  // Sends the request once. nullopt: the connection was lost, and the request may be sent again.
   std::optional<Result<Reply>> call(const Request& request, AfterLoss after_loss,
                                     const Deadline& deadline);
   Result<Reply> write_large(Request request, const Deadline& deadline, std::uint32_t remote_key);
-  // When to send again after waiting `wait`. If that passes the deadline, there is one last try
-  // shortly before the deadline. Empty: the deadline is too near.
+  // Returns when to send again after waiting `wait`. If that passes the deadline, there is one last
+  // try shortly before the deadline. nullopt: the deadline is too near.
   std::optional<Nanos> again_at(Nanos wait, const Deadline& deadline) const;
 
   Session& session_;
@@ -98,12 +99,12 @@ class Requester {
   Backoff busy_backoff_;
 };
 
-// The request of a put. kInvalidArgument: options that contradict each other.
+// Returns the request of a put. kInvalidArgument: the options contradict each other.
 Result<Request> put_request(std::string_view key, std::string_view value,
                             const PutOptions& options);
 Status check_key(Bytes key);
 Status check_value(Bytes value);
-// kInvalidArgument: a number that is not a level.
+// kInvalidArgument: the number is not a level.
 Status check_durability(Durability level);
 
 }  // namespace rkv::client

@@ -22,7 +22,7 @@ constexpr std::size_t kSlotsPart = 4;
 }  // namespace
 
 namespace {
-// A clock of a test or a simulation is all that its client reads.
+// With the clock of a test or a simulation, its client reads no other clock.
 std::unique_ptr<const GroupClock> group_clock_for(const Clock& clock) {
   if (dynamic_cast<const SteadyClock*>(&clock) != nullptr) {
     return std::make_unique<HostGroupClock>();
@@ -33,7 +33,8 @@ std::unique_ptr<const GroupClock> group_clock_for(const Clock& clock) {
 
 Session::Session(const ClientOptions& client_options,
                  std::shared_ptr<rdma::Transport> client_transport, const Clock& client_clock,
-                 Arena client_arena, std::optional<Credentials> credentials)
+                 Arena client_arena, std::optional<Credentials> credentials,
+                 std::shared_ptr<Home> client_home)
     : transport(std::move(client_transport)),
       clock(client_clock),
       group_clock(group_clock_for(client_clock)),
@@ -50,7 +51,8 @@ Session::Session(const ClientOptions& client_options,
             .poll = poll_mode(options.polling),
             .credentials = std::move(credentials)}),
       loader(link, clock, arena, map),
-      servers(options.server) {}
+      servers(options.server),
+      home(std::move(client_home)) {}
 
 Counter Session::counter_in(const Response& response) const {
   return {.number = load_le<std::int64_t>(response.value.data()),
@@ -63,10 +65,10 @@ void Session::forget_places() {
   slots.clear();
 }
 
-// Caches the place of a record that was written, so that the next GET is one READ. A hint, as
-// everything in the caches (GET-5). It also serves keys that only the server finds. Such a key's
-// group is full, so patch() adds nothing to it unless the cached copy is old. An answer without a
-// slot: the key is no longer at its cached place.
+// Caches the place of a record that was written, so that the next GET is one READ. This is a hint,
+// like everything in the caches (GET-5). It also serves keys that only the server finds. Such a
+// key's group is full, so patch() adds nothing to it unless the cached copy is old. An answer
+// without a slot means that the key has left its cached place.
 void Session::learn_place(Bytes key, const Response& response) {
   const KeyHash hash = map.hash(key);
   if (response.slot.fingerprint() != hash.fingerprint()) return slots.forget(hash);

@@ -1,5 +1,5 @@
-// One server as its client knows it: the connection, the map, the caches of places, and what was
-// counted. Connector, Requester, Getter and CounterOps share it.
+// Session: a client's state for one server: the connection, the map, the caches of places, and the
+// counts. Connector, Requester, Getter and CounterOps share it.
 //
 // Thread safety: none.
 #pragma once
@@ -15,6 +15,7 @@
 #include "client/get/trust.h"
 #include "client/link/arena.h"
 #include "client/link/group_clock.h"
+#include "client/link/home.h"
 #include "client/link/large_buffers.h"
 #include "client/link/link.h"
 #include "client/link/map_loader.h"
@@ -26,27 +27,28 @@
 namespace rkv::client {
 
 struct Session {
-  // `clock` must outlive the session.
+  // `clock` must outlive the session. `home`: shared by the sessions of one client.
   Session(const ClientOptions& options, std::shared_ptr<rdma::Transport> transport,
-          const Clock& clock, Arena arena, std::optional<Credentials> credentials);
+          const Clock& clock, Arena arena, std::optional<Credentials> credentials,
+          std::shared_ptr<Home> home);
   ~Session() { link.close(); }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Returns true if the connection is alive, as far as known without polling it.
+  // Returns true if the connection is alive, as far as is known without polling it.
   bool usable() const { return link.alive() && map.ready(); }
   Durability durability_of(Version version) const { return map.marks().of(version); }
   Durability durability_of(const Response& response) const {
     return (response.flags & Response::kInCell) != 0 ? Durability::kMemory
                                                      : durability_of(response.version);
   }
-  // The counter in the answer to an addition. The decoder has checked its length.
+  // Returns the counter in the answer to an addition. The decoder has checked its length.
   Counter counter_in(const Response& response) const;
   void learn_marks(const Response& response) {
     map.learn_marks(response.wal_mark, response.sync_mark);
   }
-  // Caches the slot of a GET's answer, so that the next GET is a READ, also for keys that no group
-  // leads to. A hint (GET-5).
+  // Caches the slot of a GET's answer as a hint (GET-5), so that the next GET is a READ. That also
+  // serves keys that no group leads to.
   void learn_slot(KeyHash hash, const Response& response) {
     if (response.slot.fingerprint() == hash.fingerprint()) slots.put(hash, response.slot);
   }
@@ -66,6 +68,7 @@ struct Session {
   Link link;
   MapLoader loader;
   Servers servers;
+  const std::shared_ptr<Home> home;
   Trust trust;  // in the present connection's server
   Acknowledged acknowledged;
   ReadReports reports;

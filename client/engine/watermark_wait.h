@@ -1,4 +1,4 @@
-// How a client waits for a mark of the server to cover a version: when it READs the mark lines
+// How a client waits until a mark of the server covers a version: when it READs the mark lines
 // again, and when it also sends a request.
 //
 // READs cost the server no processor time, so they come first. But READs do not advance the mark,
@@ -38,7 +38,7 @@ class MarkWait {
 
  private:
   // The pauses double from the first. Six looks take about 4 ms; a sync that another client caused
-  // is mostly done by then. The request is repeated after 16 looks with the longest pause, about a
+  // is usually done by then. The request is repeated after 16 looks with the longest pause, about a
   // third of a second, in case the server refused the first request.
   static constexpr Nanos kFirstPause = kNanosPerMs / 4;
   static constexpr Nanos kLongestPause = 20 * kNanosPerMs;

@@ -85,7 +85,7 @@ void WritePipeline::put_back(Slot& slot, State state) {
   ++again_;
 }
 
-// Takes a pack apart that was not sent. The next server may take other packs.
+// Takes apart a pack that was not sent: the next server may take other packs.
 void WritePipeline::unpack(Slot& slot) {
   for (const WriteOfRequest& item : std::span(slot.items).first(slot.count))
     send_again(item.token, false);
@@ -119,10 +119,10 @@ void WritePipeline::fill() {
     if (!engine_.session.link.requests().has_credit()) return;
     if (slot.state == State::kSent || slot.state == State::kAsked) continue;
     if (slot.state == State::kFree && (again_ != 0 || !take_items(slot))) {
-      if (again_ == 0) return;  // nothing is left to be sent
+      if (again_ == 0) return;  // there is nothing left to send
       continue;
     }
-    begin(slot);  // may lack memory for its large value, while another slot has its memory
+    begin(slot);  // may lack memory for a large value; a later slot may have its own
   }
 }
 
@@ -167,8 +167,8 @@ std::optional<WriteAgain> WritePipeline::next_item() {
   return std::nullopt;
 }
 
-// Half of all writes, so that the server begins while more is encoded. Fewer than 8 would save
-// little. If each answer costs a wake-up, packs are as large as they may be.
+// Returns half of the number of writes, so that the server begins while further writes are encoded.
+// Fewer than 8 would save little. If each answer costs a wake-up, packs are as large as possible.
 std::size_t WritePipeline::most_in_pack() const {
   constexpr std::size_t kLeast = 8;
   const std::size_t half = (feed_->burst() + 1) / 2;
@@ -177,8 +177,8 @@ std::size_t WritePipeline::most_in_pack() const {
   return std::min<std::size_t>({wanted, kMaxPacked, engine_.session.link.accept().max_packed});
 }
 
-// Gives the slot writes for one request. All of a pack have one durability. Returns false if there
-// are none.
+// Gives the slot the writes of one request. All writes of a pack have one durability. Returns false
+// if there are none.
 bool WritePipeline::take_items(Slot& slot) {
   const std::size_t most = most_in_pack();
   const std::size_t room =
@@ -211,7 +211,7 @@ bool WritePipeline::begin(Slot& slot) {
   return slot.count == 1 ? begin_single(slot) : begin_pack(slot);
 }
 
-// A slot that is to be sent and has writes that nobody awaits is taken apart. Returns true if so.
+// Takes a slot apart if it is to be sent and has writes that nobody awaits. Returns true if it did.
 bool WritePipeline::drop_given_up(Slot& slot) {
   const auto items = std::span(slot.items).first(slot.count);
   if (std::ranges::find(items, kGivenUp, &WriteOfRequest::token) == items.end()) return false;
@@ -269,9 +269,9 @@ bool WritePipeline::begin_single(Slot& slot) {
   return send(slot, write, feed_->deadline(token));
 }
 
-// Copies a large value to where the server will READ it. False: the memory is in use until finish()
-// of another slot returns some; or it cannot be registered, and the slot is finished with the
-// error.
+// Copies a large value to memory from which the server will READ it. Returns false in two cases:
+// the memory is in use until finish() of another slot returns some; or it cannot be registered, and
+// the slot was finished with the error.
 bool WritePipeline::stage(Slot& slot, const Request& put) {
   if (slot.value != nullptr) return true;  // staged before, then refused with "later"
   const auto taken = engine_.session.large.take(put.value.size());
@@ -370,7 +370,8 @@ void WritePipeline::on_outcome(Slot& slot, const Response& response) {
   on_answer(slot, *answer);
 }
 
-// The answer of the slot is not as the server must make it. A question is not asked twice.
+// Ends the connection, because the slot's answer breaks the protocol. A question is not asked
+// twice.
 void WritePipeline::break_off(Slot& slot, const char* why) {
   engine_.session.link.break_off(why);
   if (slot.state != State::kAsked) return;
@@ -389,8 +390,8 @@ void WritePipeline::on_answer(Slot& slot, const Response& response) {
   put_back(slot, State::kAgain);
 }
 
-// Nothing of an answer counts before all of it was read. An answer that is not as the server must
-// make it ends the connection, and the server is asked about the slot's writes.
+// No part of an answer counts before all of it was read. An answer that breaks the protocol ends
+// the connection, and the server is asked about the slot's writes.
 void WritePipeline::on_pack(Slot& slot, const Response& response) {
   const auto items = std::span(slot.items).first(slot.count);
   ResultReader checked(response.value);
@@ -413,7 +414,7 @@ void WritePipeline::on_pack(Slot& slot, const Response& response) {
   free(slot);
 }
 
-// Returns false if the write is to be sent again.
+// Returns false if the write must be sent again.
 bool WritePipeline::on_result(const WriteOfRequest& item, const Response& response) {
   const bool awaited = item.token != kGivenUp;
   if (response.code == 0) {
@@ -441,7 +442,7 @@ bool WritePipeline::is_put_off(const Error& error, const WriteOfRequest& item) c
   return Requester::is_put_off(error, Deadline(engine_.session.clock, feed_->deadline(item.token)));
 }
 
-// A request is put off for the writes that have time left.
+// Whether the request is put off, for its writes that have time left.
 bool WritePipeline::is_put_off(const Error& error, const Slot& slot) const {
   return std::ranges::any_of(std::span(slot.items).first(slot.count),
                              [&](const WriteOfRequest& item) { return is_put_off(error, item); });

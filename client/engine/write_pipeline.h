@@ -1,9 +1,10 @@
-// Many writes in flight on one connection: as many requests as there are credits, each a pack of
-// several writes if the server knows packs. A write that is too long for a pack goes by itself.
+// WritePipeline: many writes in flight on one connection: as many requests as there are credits,
+// each a pack of several writes if the server knows packs. A write that is too long for a pack is
+// sent alone.
 //
-// A write that was posted and not answered when the connection ends is asked about over the next
-// one (ENG-1, ASK-1). When the deadline passes, it may have happened and is reported so. A write
-// that was not sent is sent over the next connection.
+// If the connection ends before a posted write was answered, the server is asked about the write
+// over the next connection (ENG-1, ASK-1). When the deadline passes first, the write may have
+// happened and is reported so. A write that was not sent is sent over the next connection.
 //
 // Thread safety: as the engine.
 #pragma once
@@ -12,17 +13,17 @@
 
 namespace rkv::client {
 
-// What gives writes to a pipeline, and takes their results.
+// Gives writes to a pipeline, and takes their results.
 class WriteFeed {
  public:
   virtual ~WriteFeed() = default;
   virtual bool empty() const = 0;
-  // Takes the next write. REQUIRES that the feed is not empty.
+  // Takes the next write. REQUIRES: the feed is not empty.
   virtual std::uint64_t take() = 0;
-  // How many writes were submitted together, as far as known.
+  // How many writes were submitted together, as far as is known.
   virtual std::size_t burst() const = 0;
-  // The request of a write that was taken and has not ended: kPut, kRemove, kAdd or kSwap, complete
-  // but for its time-out. The key and value stay valid until the write ends.
+  // Returns the request of a write that was taken and has not ended: kPut, kRemove, kAdd or kSwap,
+  // complete except for its time-out. The key and value stay valid until the write ends.
   virtual Request request(std::uint64_t token) const = 0;
   virtual Nanos deadline(std::uint64_t token) const = 0;
   // The write ends. The answer, whose code is 0, is valid during the call. Neither of the two calls
@@ -80,7 +81,7 @@ class WritePipeline final : public Pipeline {
 
   // ---- for a driver that also has another pipeline.
 
-  // Sends what may be sent. Returns true if anything was posted.
+  // Sends all requests that may be sent. Returns true if anything was posted.
   bool start() {
     fill();
     return post();
@@ -90,7 +91,7 @@ class WritePipeline final : public Pipeline {
   }
   // REQUIRES is_of_write(event).
   void on_event(const Event& event);
-  // As lost(), when the link is closed or will be before anything is sent.
+  // Like lost(). Call it if the link is closed, or will be before anything is sent.
   void on_lost();
 
   // Calls `gives_up(token, may_have_happened)` for each write that was taken from the feed and not
@@ -107,13 +108,13 @@ class WritePipeline final : public Pipeline {
       give_up_one(item.token, false, gives_up);
     if (held_) give_up_one(held_->token, false, gives_up);
   }
-  // Whether a request is under way that has a write that was given up.
+  // Whether a request with a write that was given up is under way.
   bool awaits_given_up() const;
 
  private:
   using Slot = WriteSlot;
   using State = WriteSlot::State;
-  // In the tags of this pipeline's requests, with the number of the slot.
+  // The tags of this pipeline's requests consist of this bit and the number of the slot.
   static constexpr std::uint64_t kTag = 1U << 21;
 
   template <class GivesUp>
@@ -152,8 +153,8 @@ class WritePipeline final : public Pipeline {
   void break_off(Slot& slot, const char* why);
 
   WriteFeed* feed_;
-  std::optional<WriteAgain> held_;  // taken by take_items(), for the next slot
-  std::size_t unfinished_ = 0;      // taken from the feed, and neither ended nor dropped
+  std::optional<WriteAgain> held_;  // was taken by take_items(), for the next slot
+  std::size_t unfinished_ = 0;      // writes taken from the feed, and neither ended nor dropped
   // Slots to be sent again or to be asked about. While there are any, no new write is started.
   std::size_t again_ = 0;
   Nanos send_at_ = 0;  // the server was busy: nothing is sent before this time

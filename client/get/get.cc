@@ -313,7 +313,7 @@ Next GetMachine::look_up_home() {
 
 Next GetMachine::read_home() {
   incomplete_ = other_in_home_ = other_in_neighbour_ = false;
-  as_pair_ = header_.overflow;  // as far as known: saves a READ if true, else costs 256 bytes
+  as_pair_ = header_.overflow;  // as last seen. If true: right saves a READ, wrong costs 256 bytes
   const Lookup at = as_pair_ ? map_->group_pair(home_) : map_->group(home_);
   if (at.kind == Lookup::Kind::kUnknownExtent && refreshes_ < kMaxRefreshes) {
     ++refreshes_;

@@ -83,7 +83,7 @@ class Trust {
   // Whether the server was the primary when this host's CLOCK_BOOTTIME read `began`, in or after
   // the beginning of a call. Then what the call sees over this connection may be believed.
   bool believes(Nanos began) const { return std::max(began, asked_.passed_after) < until_; }
-  // Whether this version cannot be taken back by a fail-over, as far as known.
+  // Whether this client knows that no fail-over can take this version back.
   bool is_replicated(Version version) const { return version <= replicated_; }
   Version replicated() const { return replicated_; }
   // The server has said that it will not be believed any more.
@@ -97,7 +97,7 @@ class Trust {
   __extension__ typedef __int128 Wide;
   static constexpr Nanos kNever = std::numeric_limits<Nanos>::min();
   static constexpr Nanos kNanosPerUs = 1000;
-  // From a peer: 146 years, so that nothing overflows.
+  // Sanity limit for a peer's clock (146 years): avoids overflow.
   static constexpr std::uint64_t kMostTick = std::uint64_t{1} << 62;
   static constexpr std::uint64_t kMostServerUs = kMostTick / kNanosPerUs - 1;
   // A difference grows by 2e / (1 - e) = kGrowth / kWhole.

@@ -1,5 +1,5 @@
-// A client's knowledge of the server's watermarks (LAYOUT.md, the mark lines), and the durability
-// of a version that follows from it.
+// A client's knowledge of the server's watermarks (LAYOUT.md: "wal watermark", "sync watermark"),
+// and the durability of a version that follows from it.
 //
 // Invariants:
 //  WMARK-1  The marks held here never exceed what the server published in this epoch: in a mark

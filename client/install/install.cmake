@@ -23,7 +23,7 @@ function(rkv_install_library library export component dev)
   foreach(layer IN LISTS ARG_LAYERS)
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${layer}/include/rkv DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
       COMPONENT ${dev} FILES_MATCHING PATTERN "*.h"
-      REGEX "/rdma/(efa|mlx5)[.]h$" EXCLUDE)  # installed with their libraries: rdma/extras/vendor
+      REGEX "/rdma/efa[.]h$" EXCLUDE)  # installed with its library: rdma/extras/efa
   endforeach()
   foreach(file IN LISTS ARG_PC)
     configure_file(${file}.in ${file} @ONLY)

@@ -7,8 +7,9 @@
 namespace rkv::client {
 
 namespace {
+// Bytes of the GetMemory objects and of the line behind them.
 std::size_t bytes_of_gets(std::size_t gets) {
-  return round_up(gets * sizeof(GetMemory), 4096);
+  return round_up(gets * sizeof(GetMemory) + Arena::kLookBytes, 4096);
 }
 }  // namespace
 
@@ -35,6 +36,7 @@ Result<Arena> Arena::create(rdma::Transport& transport, std::size_t gets, std::s
   arena.gets_ = reinterpret_cast<GetMemory*>(memory);
   for (std::size_t i = 0; i < gets; ++i)
     ::new (memory + i * sizeof(GetMemory)) GetMemory;
+  arena.look_ = {memory + gets * sizeof(GetMemory), kLookBytes};
   arena.requests_ = all.subspan(kStagingBytes + gets_bytes, requests_bytes);
   const MutableBytes large = all.subspan(kStagingBytes + gets_bytes + requests_bytes);
   for (std::size_t i = 0; i < kLargeBuffers; ++i) {

@@ -1,10 +1,10 @@
-// The registered memory of a client, in one region: a staging area for the map, a GetMemory for
-// each GET in flight, a small buffer for each request, and a few large buffers. GETs of long
-// records and long requests share the large buffers.
+// Arena: the registered memory of a client, in one region. It has a staging area for the map, a
+// line for looks beside it, and a GetMemory for each GET in flight. It also has a small buffer for
+// each request, and a few large buffers, which GETs of long records and long requests share.
 //
 // Invariants:
-//  ARENA-1  A buffer is handed to another operation only when the completion of the operation
-//      before was seen, or when its connection was closed (Link::close drains).
+//  ARENA-1  A buffer is handed to another operation only when the completion of the previous
+//      operation was seen, or when its connection was closed (Link::close drains).
 //
 // Thread safety: none. Nothing allocates after create().
 #pragma once
@@ -22,6 +22,7 @@ namespace rkv::client {
 class Arena {
  public:
   static constexpr std::size_t kStagingBytes = std::size_t{64} << 10;
+  static constexpr std::size_t kLookBytes = 64;
   static constexpr std::size_t kRequestBytes = 4096;
   static constexpr std::size_t kLargeBuffers = 8;
   static constexpr std::size_t kLargeBytes =
@@ -36,11 +37,12 @@ class Arena {
   // Key for the server, which READs long requests; 0 if the server READs no requests.
   std::uint32_t remote_key() const { return region_->remote_key(); }
   MutableBytes staging() const { return staging_; }
+  MutableBytes look() const { return look_; }
   GetMemory& get_memory(std::size_t index) const { return gets_[index]; }
   MutableBytes request(std::size_t index) const {
     return requests_.subspan(index * kRequestBytes, kRequestBytes);
   }
-  // A large buffer, or an empty span when all are in use.
+  // Returns a large buffer, or an empty span if all are in use.
   MutableBytes take_large();
   void give_back_large(MutableBytes large);
 
@@ -49,6 +51,7 @@ class Arena {
 
   std::unique_ptr<rdma::Region> region_;
   MutableBytes staging_;
+  MutableBytes look_;
   GetMemory* gets_ = nullptr;
   MutableBytes requests_;
   std::vector<MutableBytes> free_large_;

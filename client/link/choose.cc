@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/link/servers.h"
+#include "rkv/fork.h"
 
 namespace rkv::client {
 
@@ -27,18 +28,22 @@ rdma::TransportKind kind_of(Transport transport) {
 
 }  // namespace
 
-Result<rdma::ClientTransport> choose_transport(const ClientOptions& options,
-                                               std::chrono::milliseconds patience) {
+Result<ChosenTransport> choose_transport(const ClientOptions& options,
+                                         std::chrono::milliseconds patience) {
   patience = std::min({patience, options.connect_timeout, options.timeout});
   std::vector<std::string> servers = Servers::entries(options.server);
-  return rdma::choose_for_client(
-      {.kind = kind_of(options.transport),
-       .verbs = {.device = options.device,
-                 .port = options.port,
-                 .gid_index = options.gid_index,
-                 .address = servers.front(),
-                 .find_ms = static_cast<int>(std::max(patience.count() / 2, 1L))},  // at most twice
-       .servers = std::move(servers)});
+  RKV_ASSIGN_OR_RETURN(
+      auto chosen,
+      rdma::choose_for_client({.kind = kind_of(options.transport),
+                               .verbs = {.device = options.device,
+                                         .port = options.port,
+                                         .gid_index = options.gid_index,
+                                         .address = servers.front(),
+                                         .find_ms = static_cast<int>(
+                                             std::max(patience.count() / 2, 1L))},  // at most twice
+                               .servers = std::move(servers)}));
+  return ChosenTransport{.transport = ForkOwned<rdma::Transport>(std::move(chosen.transport)),
+                         .reason = std::move(chosen.reason)};
 }
 
 }  // namespace rkv::client

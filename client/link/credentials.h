@@ -1,4 +1,4 @@
-// Credentials: what a client proves to be a user with.
+// Credentials: the secrets by which a client proves to be a user.
 //
 // Thread safety: values.
 #pragma once
@@ -16,12 +16,12 @@ namespace rkv::client {
 struct Credentials {
   std::uint32_t user = 0;  // number_of_user()
   ClientKeys keys{};
-  // Of ClientOptions::user and secret; nothing if they are empty. kInvalidArgument: one of them is
-  // wrong or missing.
+  // Makes credentials from ClientOptions::user and secret; nullopt if both are empty.
+  // kInvalidArgument: one of them is wrong or missing.
   static Result<std::optional<Credentials>> of(const ClientOptions& options);
 };
 
-// The options without the secret, to be kept.
+// Returns the options without the secret, for keeping.
 ClientOptions without_secret(ClientOptions options);
 
 }  // namespace rkv::client

@@ -12,7 +12,7 @@ Nanos read_clock(clockid_t which) {
   return time.tv_sec * kNanosPerSecond + time.tv_nsec;
 }
 
-// The readings tell a suspend only if they are close to each other.
+// The readings show a suspend only if they are close to each other.
 constexpr int kTries = 10;
 constexpr Nanos kClose = kNanosPerMs / 10;
 

@@ -22,7 +22,7 @@ class HostGroupClock final : public GroupClock {
   ClockReading read() const override;
 };
 
-// One clock for all, which is never slewed or suspended: of a test or a simulation.
+// One clock for all readings, of a test or a simulation. It is never slewed or suspended.
 class SingleGroupClock final : public GroupClock {
  public:
   explicit SingleGroupClock(const Clock& clock) : clock_(clock) {}

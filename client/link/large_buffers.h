@@ -2,7 +2,7 @@
 // first needed, and kept for the next use, up to a total limit.
 //
 // The server may READ a buffer (a put), or READs land in it (a get). A buffer is handed to another
-// operation only when the operation before was answered, or when its connection was closed
+// operation only when the previous operation was answered, or when its connection was closed
 // (ARENA-1).
 //
 // Thread safety: none.

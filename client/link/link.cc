@@ -1,5 +1,7 @@
 #include "client/link/link.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -64,7 +66,7 @@ Status Link::connect(const Deadline& deadline) {
     RKV_RETURN_IF_ERROR(prove(request, claim, deadline, &challenge));
   }
   rdma::Rejection rejection;
-  // The server READs large values and long requests from our memory.
+  // The server READs large values and long requests from this client's memory.
   if (Status knocked = knock(request, rdma::Access::kRemoteRead, deadline, &rejection); !knocked) {
     return refused(knocked.error(), rejection);
   }
@@ -136,7 +138,7 @@ Status Link::take_accept(const Claim& claim) {
     }
   }
   accept_ = *accept;
-  // Our device may have no atomics where the server's has.
+  // This client's device may lack atomics although the server's has them.
   if (!transport_->has_atomics()) accept_.hints = accept_.counters = {};
   return {};
 }
@@ -165,10 +167,12 @@ Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
   if (reject->code == Code::kBusy || reject->code == Code::kOutOfMemory) {
     return fail(Code::kBusy, "the server accepts no clients at the moment");
   }
-  if (reject->challenge) {  // to a proof: its challenge was too old
+  if (reject->challenge) {  // the answer to a proof: its challenge was too old
     return fail(Code::kBusy, "the proof of the user reached the server too late");
   }
   if (reject->code == Code::kUnauthenticated) {
+    if (options_.credentials && !rejection.called.empty())
+      refusal_ += fmt::format(" (this client called {})", rejection.called);
     return fail(Code::kUnauthenticated, "the server refused the connection");
   }
   return fail(Code::kRejected, "the server refused the connection");
@@ -179,6 +183,8 @@ void Link::close() {
   leaves_ = false;
   pings_ = false;
   ping_answer_.reset();
+  look_ = Look::kNone;
+  watch_ = nullptr;
   if (connection_ != nullptr) {
     connection_->abort();
     const auto deadline = Deadline::after_ms(*clock_, kDrainMs);
@@ -258,6 +264,10 @@ bool Link::to_event(const rdma::Completion& completion, Event& event) {
   }
   if (completion.kind == Kind::kRead || completion.kind == Kind::kCompareSwap ||
       completion.kind == Kind::kFetchAdd) {
+    if (completion.context == kBackgroundTag) {
+      look_ = Look::kLanded;
+      return false;
+    }
     event.kind = Event::Kind::kRead;
     event.context = completion.context;
     return true;
@@ -290,7 +300,7 @@ bool Link::receive(const rdma::Completion& completion, Event& event) {
   return true;
 }
 
-// LINK-4. What was answered is an event of this poll(), although the link is over then.
+// LINK-4. The answers are events of this poll(), although the link has ended by then.
 void Link::note_hand_over(Response& response) {
   if (static_cast<Code>(response.code) == Code::kNotPrimary) {
     response.code = static_cast<std::uint8_t>(Code::kBusy);
@@ -311,7 +321,7 @@ void Link::sleep_until(Nanos at) {
   }
   while (!deadline.passed()) {
     queue_->wait(deadline);
-    keep_events();  // else an event left in the queue would wake us repeatedly
+    keep_events();  // otherwise an event left in the queue would wake this thread repeatedly
   }
 }
 
@@ -385,11 +395,10 @@ Status Link::post_and_wait(std::span<const rdma::Operation> reads, const Deadlin
     if (landed == reads.size()) return {};
     if (!alive_) return fail(Code::kDisconnected, kGone);
     if (arrived != 0) continue;
-    if (deadline.passed()) {
+    if (!wait_in_time(deadline)) {
       close();
       return fail(Code::kTimeout, kLate);
     }
-    queue_->wait(deadline);
   }
 }
 
@@ -443,9 +452,53 @@ Status Link::send_when_possible(const Request& request, const Deadline& deadline
     for (const Event& event : events)
       keep(event);
     if (!events.empty() || std::exchange(made_room_, false)) continue;
-    if (deadline.passed()) return fail(Code::kTimeout, kLate);
-    queue_->wait(deadline);
+    if (!wait_in_time(deadline)) return fail(Code::kTimeout, kLate);
   }
+}
+
+bool Link::look_in_background(const RemoteRange& from) {
+  if (!alive_ || look_ == Look::kUnderWay) return false;
+  const auto operation = rdma::Operation::read(arena_->look(), local_key(), from.address,
+                                               from.remote_key, kBackgroundTag);
+  const auto taken = post({&operation, 1});
+  if (!taken || *taken == 0) return false;
+  look_ = Look::kUnderWay;
+  return true;
+}
+
+std::optional<Bytes> Link::take_look() {
+  if (look_ != Look::kLanded) return std::nullopt;
+  look_ = Look::kNone;
+  return Bytes(arena_->look());
+}
+
+// A short wait asks nothing. If the question has been due for long, nobody has waited since.
+Nanos Link::ask_watch(Nanos now) {
+  constexpr Nanos kLong = 10 * LinkWatch::kEvery;
+  if (now < watch_at_ || !alive_) return watch_at_;
+  if (now - watch_at_ < kLong && !watch_->may_wait()) {
+    alive_ = false;
+    connection_->abort();
+    return now;
+  }
+  watch_at_ = now + LinkWatch::kEvery;
+  return watch_at_;
+}
+
+void Link::wait_watched(const Deadline& deadline, Nanos now) {
+  queue_->wait(Deadline(*clock_, std::min(deadline.at(), ask_watch(now))));
+}
+
+// Waits until something may have come. Returns false, without waiting, if the deadline has passed.
+bool Link::wait_in_time(const Deadline& deadline) {
+  const Nanos now = clock_->now();
+  if (now >= deadline.at()) return false;
+  if (watch_ == nullptr) [[likely]] {
+    queue_->wait(deadline);
+  } else {
+    wait_watched(deadline, now);
+  }
+  return true;
 }
 
 bool Link::ping_in_background() {
@@ -481,11 +534,10 @@ Result<Reply> Link::call(const Request& request, const Deadline& deadline) {
     if (answer != nullptr) return Reply(*this, *answer);
     if (!alive_) return lost(Code::kDisconnected, kGone);
     if (!events.empty() || std::exchange(made_room_, false)) continue;
-    if (deadline.passed()) {
+    if (!wait_in_time(deadline)) {
       close();
       return lost(Code::kTimeout, kLate);
     }
-    queue_->wait(deadline);
   }
 }
 

@@ -1,5 +1,5 @@
-// One connection to the server, reconnected as often as needed: set-up with private data, READs,
-// requests, and the events that answer them.
+// Link: one connection to the server, reconnected as often as needed. It has the set-up with
+// private data, READs, requests, and the events that answer them.
 //
 // Invariants:
 //  LINK-1  After close() nothing posted before can touch a local buffer: the connection is aborted,
@@ -8,11 +8,13 @@
 //  LINK-2  Every received message is released exactly once, by Reply's destructor or by the caller
 //      of poll(). If its queue was destroyed before, it is not released at all.
 //  LINK-3  A link that saw any error stays dead: alive() is false until the next connect().
-//  LINK-4  A server that hands over to another one of its group refuses a request as such. The
-//      answer reads as "busy", no request is begun any more, and the link ends when all have come.
+//  LINK-4  A server that hands over to another one of its group refuses requests with a code that
+//      says so. The answer is treated as "busy", no further request is begun, and the link ends
+//      when all answers have come.
 //  LINK-5  An event of pipelined use that arrives while a blocking call waits is kept for poll().
-//  It
-//      is dropped by close() only, with the operation that it is of.
+//      Only close() drops it, with its operation.
+//  LINK-6  With a watch, no call waits for longer than LinkWatch::kEvery without asking the watch,
+//      whatever the call's deadline. A connection that the watch gives up ends like a lost one.
 //
 // Thread safety: none; one thread at a time.
 #pragma once
@@ -50,9 +52,18 @@ struct Event {
   std::uint32_t buffer = 0;
 };
 
+// Asked while a call waits for its server, as the server may have been replaced.
+class LinkWatch {
+ public:
+  static constexpr Nanos kEvery = kNanosPerSecond / 10;
+  virtual ~LinkWatch() = default;
+  // Returns false if the client must leave the server. Does not block.
+  virtual bool may_wait() = 0;
+};
+
 class Link;
 
-// An answer, and ownership of its receive buffer.
+// An answer, which owns its receive buffer.
 class Reply {
  public:
   Reply(Link& link, const Event& event);
@@ -61,7 +72,7 @@ class Reply {
         response_(other.response_),
         buffer_(other.buffer_),
         queue_(other.queue_) {}
-  // The same answer, read as this response. Its value, if any, is the answer's.
+  // The same answer, with another response. The response's value, if any, lies in the answer.
   Reply(Reply&& other, const Response& response) : Reply(std::move(other)) { response_ = response; }
   Reply& operator=(Reply&&) = delete;
   ~Reply();
@@ -78,12 +89,13 @@ class Link {
  public:
   static constexpr std::size_t kEvents = 64;
   static constexpr std::uint32_t kInlineBytes = 256;
-  // How long close() waits for the adapter to return what was posted. An adapter that works takes
+  // How long close() waits for the adapter to return all that was posted. A working adapter takes
   // microseconds. If it takes longer, the connection and its queue are destroyed. That is safe: the
   // connection's destructor waits by itself (2 s over verbs), then ends the queue pair, after which
   // the adapter touches no buffer. It costs a new queue.
   static constexpr std::int64_t kDrainMs = 200;
-  // Enough for the answers to all requests in flight, and some late answers.
+  // Number of receive buffers: enough for the answers to all requests in flight, and some late
+  // answers.
   static constexpr std::uint32_t receive_buffers(std::uint16_t requests_in_flight) {
     return requests_in_flight + 4U;
   }
@@ -94,7 +106,10 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  // The server that the next connect() is to.
+  // Sets the watch that is asked during waits over the present connection. nullptr: none, as after
+  // close().
+  void set_watch(LinkWatch* watch) { watch_ = watch; }
+  // Sets the server of the next connect().
   void set_address(const std::string& address) { options_.address = address; }
   // Connects. Blocks until the deadline at most. Fails as Transport::connect(). kVersionMismatch,
   // kCorrupt: the peer is not a compatible kvserver. kRejected, kBusy: refusal() has the reason.
@@ -109,16 +124,17 @@ class Link {
   bool alive() const { return alive_; }
   // Ends the connection to a server that breaks the protocol, with a log line. Does not block.
   void break_off(const char* why);
-  // Returns true if the peer refused a READ: our view of its memory is wrong.
+  // Returns true if the peer refused a READ: this client's view of its memory is wrong.
   bool read_refused() const { return read_refused_; }
   const ConnectAccept& accept() const { return accept_; }
   // The server's message when it refused the connection.
   const std::string& refusal() const { return refusal_; }
-  // After kNotPrimary: the primary that the server named, or empty. From a peer, but an address.
+  // After kNotPrimary: the primary that the server named, or empty. It comes from a peer, but is a
+  // valid address.
   const std::string& named_primary() const { return named_primary_; }
 
-  // When the server must have begun a request that ends at the deadline (server_time.h). REQUIRES
-  // that connect() succeeded once.
+  // Returns when the server must have begun a request that ends at the deadline (server_time.h).
+  // REQUIRES: connect() succeeded once.
   std::uint64_t begin_by_us(const Deadline& deadline) {
     return server_time_.begin_by_us(deadline.at(), clock_->now());
   }
@@ -139,13 +155,20 @@ class Link {
   // Waits for events until the deadline. Returns at once if the last poll() took completions that
   // are not events: they may have freed the send queue entries that the caller waits for.
   void wait(const Deadline& deadline) {
-    if (!take_room()) queue_->wait(deadline);
+    if (take_room()) return;
+    if (watch_ == nullptr) [[likely]]
+      return queue_->wait(deadline);
+    wait_watched(deadline, clock_->now());
   }
+  bool is_watched() const { return watch_ != nullptr; }
+  // Asks the watch if that is due (LINK-6). Returns until when the caller may wait. REQUIRES:
+  // is_watched().
+  Nanos ask_watch(Nanos now);
   // Whether poll() has events that arrived during a blocking call, perhaps of a connection that has
   // ended since.
   bool has_kept_events() const { return !kept_.empty(); }
-  // Takes what has arrived and keeps its events for poll() (LINK-5). Notices the end of the
-  // connection.
+  // Takes the completions that have arrived and keeps their events for poll() (LINK-5). Notices the
+  // end of the connection.
   void keep_events();
   // Queue::waits_asleep().
   bool waits_asleep() const { return queue_->waits_asleep(); }
@@ -157,12 +180,13 @@ class Link {
   void release(std::uint32_t buffer) { queue_->release({&buffer, 1}); }
   // Number of the present queue. If a connection cannot be drained, its queue is destroyed with it.
   std::uint64_t queue_number() const { return queue_number_; }
-  // Blocks until the given time. What arrives is kept for poll().
+  // Blocks until the given time. Events that arrive are kept for poll().
   void sleep_until(Nanos at);
 
   // ---- a ping beside other operations, for which nobody waits; one at a time.
 
-  // False: it has no room, it would leave other requests no room, or one is under way.
+  // Returns false, and sends nothing, if the connection has ended, a ping is under way, no slot is
+  // free for a request, or the server granted a single credit, which other requests need.
   bool ping_in_background();
   bool pings_in_background() const { return pings_; }
   // The server's time in the answer, once it has come.
@@ -170,15 +194,25 @@ class Link {
     return std::exchange(ping_answer_, std::nullopt);
   }
 
+  // ---- a READ of a few bytes beside other operations, for which nobody waits; one at a time.
+
+  static constexpr std::size_t kLookBytes = Arena::kLookBytes;
+  // Returns false if the READ could not be posted, or one is under way.
+  bool look_in_background(const RemoteRange& from);
+  // Returns the bytes once the READ has landed.
+  std::optional<Bytes> take_look();
+  // rdma::Connection::bytes_passed().
+  std::uint64_t bytes_passed() const { return connection_->bytes_passed(); }
+
   // ---- blocking use. Other operations may be in flight: their events are kept for poll(). But
   // read_at_once() and run_atomics() need the link to themselves, apart from a ping in the
   // background.
 
-  // Converts a READ of a GET into an operation.
+  // Converts a GET's READ into an operation.
   static rdma::Operation operation_of(const ReadRequest& read, std::uint32_t local_key,
                                       std::uint64_t context);
-  // reads_at_once(): READs may complete within the call. read_at_once() performs one READ that way;
-  // false: use read(). REQUIRES alive().
+  // reads_at_once(): READs may complete within the call. read_at_once() performs one READ that way,
+  // or returns false: then use read(). REQUIRES: alive().
   bool reads_at_once() const { return reads_at_once_; }
   bool read_at_once(MutableBytes to, const RemoteRange& from) {
     return connection_->read_at_once(to, from.address, from.remote_key);
@@ -187,7 +221,8 @@ class Link {
   void prefetch(const RemoteRange& from, std::size_t length) {
     connection_->prefetch(from.address, from.remote_key, length);
   }
-  // READs and waits until all have landed. kDisconnected. kTimeout: the link is then closed.
+  // READs and waits until all have landed. Fails with kDisconnected or kTimeout; after kTimeout the
+  // link is closed.
   Status read(std::span<const ReadRequest> reads, const Deadline& deadline);
   // Runs atomics on the server's memory in the given order, all signaled. The first `landed` have
   // completed. If `ended` is an error, those after them, up to `posted`, may or may not have
@@ -203,7 +238,8 @@ class Link {
   Result<Reply> call(const Request& request, const Deadline& deadline);
 
  private:
-  // The tag of the ping in the background; callers use smaller ones than these two.
+  // The tag of the ping and the context of the READ in the background; callers use smaller ones
+  // than these two.
   static constexpr std::uint64_t kBackgroundTag = std::uint64_t{1} << 62;
   // The tag of call(), and the context of read()'s operations.
   static constexpr std::uint64_t kBlockingTag = std::uint64_t{1} << 61;
@@ -215,11 +251,11 @@ class Link {
   // Sends a connection request. On success the connection is connection_.
   Status knock(const ConnectRequest& request, rdma::Access grant, const Deadline& deadline,
                rdma::Rejection* rejection);
-  // Asks for a challenge and adds the proof to the request. `claim` is what was proved; it refers
-  // to `rejection`.
+  // Asks for a challenge and adds the proof to the request. `claim` gets the proved claim; it
+  // refers to `rejection`.
   Status prove(ConnectRequest& request, Claim& claim, const Deadline& deadline,
                rdma::Rejection* rejection);
-  // Takes the server's accept. `claim` is what was proved, if there are credentials.
+  // Takes the server's accept. `claim`: the proved claim, if there are credentials.
   Status take_accept(const Claim& claim);
   Status refused(const Error& error, const rdma::Rejection& rejection);
   void release_replies(std::span<const Event> events);
@@ -232,6 +268,8 @@ class Link {
   bool to_event(const rdma::Completion& completion, Event& event);
   bool receive(const rdma::Completion& completion, Event& event);
   void note_hand_over(Response& response);
+  void wait_watched(const Deadline& deadline, Nanos now);
+  bool wait_in_time(const Deadline& deadline);
   Status send_when_possible(const Request& request, const Deadline& deadline);
 
   rdma::Transport* transport_;
@@ -250,6 +288,10 @@ class Link {
   bool leaves_ = false;  // the server hands over (LINK-4)
   bool pings_ = false;   // a ping in the background is under way
   std::optional<std::uint64_t> ping_answer_;
+  enum class Look : std::uint8_t { kNone, kUnderWay, kLanded };
+  Look look_ = Look::kNone;
+  LinkWatch* watch_ = nullptr;
+  Nanos watch_at_ = 0;  // when the watch is asked next
   ConnectAccept accept_;
   ServerTime server_time_;
   std::string refusal_;

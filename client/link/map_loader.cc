@@ -40,9 +40,9 @@ Status MapLoader::until_whole(Nanos patience_end, Step step) {
   }
 }
 
-Status MapLoader::load(const Deadline& deadline) {
-  RKV_RETURN_IF_ERROR(out_of_patience(refresh_extents(deadline, deadline.at())));
-  RKV_RETURN_IF_ERROR(out_of_patience(refresh_directory(deadline, deadline.at())));
+Status MapLoader::load(const Deadline& deadline, Nanos patience_end) {
+  RKV_RETURN_IF_ERROR(out_of_patience(refresh_extents(deadline, patience_end)));
+  RKV_RETURN_IF_ERROR(out_of_patience(refresh_directory(deadline, patience_end)));
   map_->finish();
   return {};
 }

@@ -1,6 +1,6 @@
 // Reads the server's root region and directory into a RemoteMap.
 //
-// Blocking, over a link with nothing in flight. Errors: those of Link::read(), and those of
+// Calls block, over a link with nothing in flight. Errors: those of Link::read(), and those of
 // RemoteMap for the bytes.
 //
 // Invariants:
@@ -22,10 +22,9 @@ class MapLoader {
   MapLoader(Link& link, const Clock& clock, Arena& arena, RemoteMap& map)
       : link_(&link), clock_(&clock), arena_(&arena), map_(&map) {}
 
-  // Loads everything after map.begin(), with patience until the deadline. kTimeout: a line did not
-  // verify before the deadline.
-  Status load(const Deadline& deadline);
-  // Reads the extents that are new.
+  // Loads everything after map.begin(). kTimeout: a line did not verify within the patience.
+  Status load(const Deadline& deadline, Nanos patience_end);
+  // Reads the new extents.
   Status refresh_extents(const Deadline& deadline, Nanos patience_end);
   // Reads the directory line and the directory.
   Status refresh_directory(const Deadline& deadline, Nanos patience_end);
@@ -39,8 +38,8 @@ class MapLoader {
   std::uint64_t reads() const { return reads_; }
 
  private:
-  // A line that was being written is mostly whole in the next READ, since writing takes less time
-  // than a READ. More READs without a pause could keep the processor from the thread that was
+  // A line that was being written is usually whole in the next READ, since writing takes less time
+  // than a READ. More READs without a pause could keep the processor from a thread that was
   // stopped.
   static constexpr int kTriesAtOnce = 3;
   static constexpr Nanos kFirstPause = kNanosPerMs / 20;

@@ -49,7 +49,8 @@ std::optional<rdma::Operation> Requests::begin(Request request, std::uint64_t ta
   return operation;
 }
 
-// The next sequence of a free lane (REQ-5). Sequences of all lanes rise. REQUIRES: has_credit().
+// Returns the next sequence of a free lane (REQ-5). Sequences rise over all lanes. REQUIRES:
+// has_credit().
 std::uint64_t Requests::take_lane() {
   const auto lane = static_cast<std::uint64_t>(std::countr_zero(free_lanes_));
   free_lanes_ &= free_lanes_ - 1;

@@ -8,11 +8,11 @@
 //  REQ-3  An answer is accepted only for a request that is waiting, with the same operation.
 //      Anything else is an error of the peer and ends the connection.
 //  REQ-4  A request longer than the limit of a SEND stays in its large buffer. A message with its
-//      address goes out of the slot's small buffer. REQ-2 holds for both buffers, since the answer
+//      address is sent from the slot's small buffer. REQ-2 holds for both buffers, since the answer
 //      comes after the server has READ the request.
-//  REQ-5  An unanswered request has a lane for itself, among the first `credits` ones, and its
-//      sequence is above all earlier ones (lane_of() in wire.h). So the server can tell what has
-//      become of each request that was unanswered when the connection ended.
+//  REQ-5  An unanswered request has its own lane, among the first `credits` ones, and its sequence
+//      is above all earlier ones (lane_of() in wire.h). So the server can report the outcome of
+//      each request that was unanswered when the connection ended.
 //
 // Thread safety: none. Nothing allocates after construction.
 #pragma once
@@ -30,7 +30,7 @@ class Requests {
   // At most `count` requests in flight, with the arena's request buffers 0 to count-1.
   Requests(Arena& arena, std::size_t count);
 
-  // Starts a new connection. Forgets every request: REQUIRES that the old connection is closed.
+  // Starts a new connection. Forgets every request. REQUIRES: the old connection is closed.
   struct Limits {
     std::uint16_t credits = 0;
     std::uint32_t inline_bytes = 0;    // longest inline SEND
@@ -39,13 +39,13 @@ class Requests {
   void reset(const Limits& limits);
 
   std::size_t in_flight() const { return unanswered_; }
-  // No request is begun any more until reset().
+  // Until reset() no request is begun any more.
   void begin_none() { credits_ = 0; }
   bool has_credit() const { return unanswered_ < credits_; }
   std::size_t credits() const { return credits_; }
 
   // Takes a slot, encodes the request with its sequence number, and returns the operation to post.
-  // Empty: there is no credit, free slot or large buffer; poll, then try again. The bytes of key
+  // nullopt: all credits, slots or large buffers are in use; poll, then try again. The bytes of key
   // and value are copied. answered() returns `tag`.
   std::optional<rdma::Operation> begin(Request request, std::uint64_t tag);
   // The sequence of the request that was begun last. REQUIRES: it was not cancelled.
@@ -55,7 +55,7 @@ class Requests {
 
   // Records that a send completed, with the context of its operation.
   void sent(std::uint64_t context);
-  // Ends the request that the response answers and returns its tag. Empty: no request matches
+  // Ends the request that the response answers and returns its tag. nullopt: no request matches
   // (REQ-3).
   std::optional<std::uint64_t> answered(const Response& response);
 
@@ -79,7 +79,7 @@ class Requests {
   std::size_t unanswered_ = 0;
   Limits limits_;
   std::uint64_t last_sequence_ = 0;
-  std::uint32_t free_lanes_ = 0;  // a bit for each
+  std::uint32_t free_lanes_ = 0;  // a bit for each free lane
 };
 
 }  // namespace rkv::client

@@ -1,16 +1,16 @@
-// An estimate of the server's clock, from its answers. Every write carries the time by which the
-// server must begin it. So a server that was stopped for a while knows which clients no longer
-// wait.
+// ServerTime: an estimate of the server's clock, from its answers. Every write carries the time by
+// which the server must begin it. So a server that was stopped for a while knows which clients no
+// longer wait.
 //
 // The clocks need not agree, and messages need not be fast. The only assumption: over any time the
 // two clocks advance by amounts that differ by less than 1 in kDrift.
 //
 // Invariants:
 //  STIME-1  An answer that carries the time s was sent when the server's clock read s or more. Let
-//      t be a later instant of our clock than the answer's coming. The server's clock then reads
-//      s + (t - came) or more, except for the drift.
-//  STIME-2  begin_by(d) never exceeds the server's clock at the instant when ours reads d: it is
-//      the bound of STIME-1, less the drift of the whole time from `came` to d.
+//      t be an instant of this client's clock after the answer's arrival at `came`. At t the
+//      server's clock reads s + (t - came) or more, except for the drift.
+//  STIME-2  begin_by(d) never exceeds the server's clock at the instant when this client's clock
+//      reads d. It is the bound of STIME-1, less the drift of the whole time from `came` to d.
 //
 // The bounds err on one side: the server may refuse a write that it could still have begun. Its
 // refusal carries its time. The client, which is not late yet, then sends the request once more.
@@ -31,13 +31,13 @@ class ServerTime {
   // 1 in 100 is ten times the drift of two clocks that NTP slews at its limit (500 in 10^6 each).
   static constexpr Nanos kDrift = 100;
 
-  // A server has accepted the connection; its acceptance has come by `now`.
+  // A server has accepted the connection; its acceptance has arrived by `now`.
   void begin(std::uint64_t server_us, Nanos now) {
     set(nanos(server_us), now);
     noted_ = kNothing;
   }
-  // An answer has come. Our clock is read when the next request is encoded, not here. The answer
-  // then counts as coming at that time, which STIME-1 allows.
+  // An answer has come. The client's clock is not read here, but when the next request is encoded.
+  // The answer counts as arrived at that time, which STIME-1 allows.
   void note(std::uint64_t server_us) { noted_ = nanos(server_us); }
 
   // Encodes the time for a request that ends at `deadline` and is encoded after `now`; 0: the
@@ -64,7 +64,7 @@ class ServerTime {
     server_ = server;
     came_ = now;
   }
-  // Least time of the server's clock when our clock reads `then`.
+  // The least time of the server's clock when this client's clock reads `then`.
   Nanos at(Nanos then) const { return server_ + (then - came_) - (then - came_) / kDrift; }
 
   Nanos server_ = 0;  // the server's time in the answer that came at came_

@@ -50,8 +50,9 @@ std::size_t Servers::place_of(std::string_view primary) {
   return place;
 }
 
-bool Servers::failed(std::string_view why, std::string_view primary) {
-  known_[current_].why = why;
+bool Servers::failed(std::string_view why, std::string_view primary, bool was_cut) {
+  if (!was_cut || known_[current_].why.empty()) known_[current_].why = why;
+  attempted_ = current_;
   const bool is_other = !primary.empty() && primary != current();
   if (is_other) known_[current_].why.append(" ").append(primary);
   current_ = is_other ? place_of(primary) : (current_ + 1) % known_.size();
@@ -64,10 +65,17 @@ void Servers::distrusted() {
   current_ = (current_ + 1) % known_.size();
 }
 
+bool Servers::may_be_another() const {
+  return known_[attempted_].has_other_store &&
+         !std::ranges::all_of(known_, &Known::has_other_store);
+}
+
 void Servers::connected() {
   attempts_ = 0;
-  for (Known& known : known_)
+  for (Known& known : known_) {
     known.why.clear();
+    known.has_other_store = false;
+  }
 }
 
 std::string Servers::tried() const {

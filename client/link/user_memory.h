@@ -1,4 +1,5 @@
-// Registered memory of the program that embeds a client: long values are READ straight into it.
+// UserMemory: registered memory of the program that embeds a client. Long values are READ straight
+// into it.
 //
 // Invariants:
 //  USERMEM-1  The memory of a buffer is registered as long as its owner or an operation holds it.
@@ -34,7 +35,7 @@ class UserBuffer {
   const std::unique_ptr<rdma::Region> region_;
 };
 
-// The buffers of a client's connections, which have one transport.
+// The buffers of a client's connections, which share one transport.
 class UserMemory {
  public:
   explicit UserMemory(std::shared_ptr<rdma::Transport> transport)
@@ -43,9 +44,9 @@ class UserMemory {
   // Registers memory, zeroed and page-aligned. kInvalidArgument: 0 bytes. Other errors are the
   // transport's.
   Result<std::shared_ptr<UserBuffer>> allocate(std::size_t bytes, rdma::Access access);
-  // The owner of the buffer is gone: find() does not find it any more.
+  // The owner of the buffer is gone: find() does not return it any more.
   void forget(const UserBuffer& buffer);
-  // The buffer that all these bytes lie in; null: none.
+  // Returns the buffer that all these bytes lie in; null: none.
   std::shared_ptr<UserBuffer> find(std::span<std::byte> bytes);
 
  private:

@@ -12,6 +12,7 @@
 #include "client/python/arguments.h"
 #include "client/python/bytes.h"
 #include "client/python/errors.h"
+#include "client/python/interrupts.h"
 #include "client/python/no_new.h"
 #include "client/python/released.h"
 #include "rkv/async_client.h"
@@ -22,10 +23,9 @@ namespace rkv::python {
 
 namespace {
 
-using Seconds = std::optional<double>;
 using Level = std::optional<std::string>;
 
-// What a callback has thrown, such as KeyboardInterrupt of a signal: poll() raises it.
+// An exception of a callback, such as KeyboardInterrupt of a signal: poll() raises it.
 using Thrown = std::optional<py::error_already_set>;
 
 // An operation from its submission to its end: it holds the bytes, and calls done(result, error).
@@ -39,8 +39,25 @@ struct Operation {
   py::object done;
   Thrown& thrown;
 
-  void end(const py::object& result) { tell(result, py::none()); }
-  void fail(const Error& error) { tell(py::none(), exception_of(error)); }
+  // `make` returns the result. What it raises, such as MemoryError, is the operation's error.
+  template <class Make>
+  void end(Make make) {
+    py::object result = py::none();
+    py::object error = py::none();
+    try {
+      result = make();
+    } catch (const py::error_already_set& raised) {
+      error = raised.value();
+    } catch (const std::exception&) {
+      error = py::reinterpret_borrow<py::object>(PyExc_MemoryError);
+    }
+    tell(result, error);
+  }
+  // The future of an operation that was withdrawn has ended before: it was cancelled.
+  void fail(const Error& error) {
+    if (error.code == Code::kCancelled) return;
+    end([&]() -> py::object { raise(error, AsyncClient::last_refusal()); });
+  }
   // A signal's handler may throw before `done` has begun: so it is called once more.
   void tell(const py::object& result, const py::object& error) {
     for (int tries = 0; tries < 2; ++tries) {
@@ -48,7 +65,11 @@ struct Operation {
         done(result, error);
         return;
       } catch (py::error_already_set& caught) {
-        if (!thrown) thrown.emplace(std::move(caught));
+        if (thrown) {
+          caught.discard_as_unraisable("a callback of rkv.AsyncClient");
+        } else {
+          thrown.emplace(std::move(caught));
+        }
       }
     }
   }
@@ -74,9 +95,10 @@ class AsyncCore {
     AsyncClient& client = open();
     auto own = made(key, std::move(done));
     auto call = client.get(own->key.text(), {.timeout = timeout_of(timeout)});
-    return begin(std::move(own), std::move(call), [](Operation& ended, const Result<Value>& got) {
-      end_read(ended, got, [](const Value& value) { return bytes_of(value.value); });
-    });
+    return begin<ValueView>(
+        std::move(own), std::move(call), [](Operation& ended, const Result<ValueView>& got) {
+          end_read(ended, got, [](const ValueView& value) { return bytes_of(value.value); });
+        });
   }
   Stop get_into(py::handle key, py::handle buffer, py::object done, const Seconds& timeout) {
     AsyncClient& client = open();
@@ -84,44 +106,51 @@ class AsyncCore {
     own->value.emplace(buffer, Held::For::kWriting);
     auto call =
         client.get_into(own->key.text(), own->value->room(), {.timeout = timeout_of(timeout)});
-    return begin(std::move(own), std::move(call),
-                 [](Operation& ended, const Result<ValueSize>& got) {
-                   end_read(ended, got, [](const ValueSize& size) { return py::int_(size.bytes); });
-                 });
+    return begin<ValueSize>(
+        std::move(own), std::move(call), [](Operation& ended, const Result<ValueSize>& got) {
+          if (got || got.error().code != Code::kTooLarge)
+            return end_read(ended, got, [](const ValueSize& size) { return py::int_(size.bytes); });
+          ended.end([&]() -> py::object {
+            raise(exception_of_into(got.error(), AsyncClient::needed_bytes()));
+          });
+        });
   }
   Stop put(py::handle key, py::handle value, py::object done, const Seconds& ttl, bool if_absent,
-           const std::optional<std::uint64_t>& if_version, const Level& durability,
-           const Seconds& timeout) {
+           const OptionalVersion& if_version, const Level& durability, const Seconds& timeout) {
     AsyncClient& client = open();
     auto own = made(key, std::move(done));
     own->value.emplace(value);
     auto call = client.put_with(own->key.text(), own->value->text(),
                                 put_options(ttl, if_absent, if_version, durability, timeout));
-    return begin(std::move(own), std::move(call),
-                 [](Operation& ended, const Result<std::uint64_t>& version) {
-                   version ? ended.end(py::int_(*version)) : ended.fail(version.error());
-                 });
+    return begin<std::uint64_t>(std::move(own), std::move(call),
+                                [](Operation& ended, const Result<std::uint64_t>& version) {
+                                  if (!version) return ended.fail(version.error());
+                                  ended.end([&] { return py::int_(*version); });
+                                });
   }
   Stop remove(py::handle key, py::object done, const Level& durability, const Seconds& timeout) {
     AsyncClient& client = open();
     auto own = made(key, std::move(done));
     auto call = client.remove(own->key.text(), {durability_of(durability), timeout_of(timeout)});
-    return begin(std::move(own), std::move(call),
-                 [](Operation& ended, const Result<std::uint64_t>& version) {
-                   const bool absent = !version && version.error().code == Code::kNotFound;
-                   version || absent ? ended.end(py::bool_(version.has_value()))
-                                     : ended.fail(version.error());
-                 });
+    return begin<std::uint64_t>(std::move(own), std::move(call),
+                                [](Operation& ended, const Result<std::uint64_t>& version) {
+                                  const bool absent =
+                                      !version && version.error().code == Code::kNotFound;
+                                  if (!version && !absent) return ended.fail(version.error());
+                                  ended.end([&] { return py::bool_(version.has_value()); });
+                                });
   }
-  Stop incr(py::handle key, std::int64_t by, py::object done, const Level& durability,
+  Stop incr(py::handle key, const Number& by, py::object done, const Level& durability,
             const Seconds& timeout) {
     AsyncClient& client = open();
     auto own = made(key, std::move(done));
-    auto call = client.incr(own->key.text(), by, {durability_of(durability), timeout_of(timeout)});
-    return begin(std::move(own), std::move(call),
-                 [](Operation& ended, const Result<Counter>& counter) {
-                   counter ? ended.end(py::int_(counter->number)) : ended.fail(counter.error());
-                 });
+    auto call =
+        client.incr(own->key.text(), by.number, {durability_of(durability), timeout_of(timeout)});
+    return begin<Counter>(std::move(own), std::move(call),
+                          [](Operation& ended, const Result<Counter>& counter) {
+                            if (!counter) return ended.fail(counter.error());
+                            ended.end([&] { return py::int_(counter->number); });
+                          });
   }
 
   RegisteredBuffer allocate(std::size_t bytes) {
@@ -155,14 +184,15 @@ class AsyncCore {
 
  private:
   static AsyncClient connect(const py::kwargs& given) {
-    const rkv_options options = options_of(given);
-    std::string refusal;
-    auto made = [&] {
-      const Released released;
-      return AsyncClient::connect(options.client, &refusal);
-    }();
-    if (!made) raise(made.error(), refusal);
-    return std::move(*made);
+    using Made = std::pair<Result<AsyncClient>, std::string>;
+    auto made = apart([options = options_of(given)] {
+      std::string refusal;
+      auto client = AsyncClient::connect(options.client, &refusal);
+      return Made(std::move(client), std::move(refusal));
+    });
+    if (!made) throw py::error_already_set();
+    if (!made->first) raise(made->first.error(), made->second);
+    return std::move(*made->first);
   }
   AsyncClient& open() {
     if (!client_) throw py::value_error("the client is closed");
@@ -174,24 +204,27 @@ class AsyncCore {
   template <class T, class Value>
   static void end_read(Operation& ended, const Result<T>& got, Value value) {
     if (got) {
-      ended.end(value(*got));
+      ended.end([&] { return value(*got); });
     } else if (got.error().code == Code::kNotFound) {
-      ended.end(py::none());
+      ended.end([] { return py::none(); });
     } else {
       ended.fail(got.error());
     }
   }
-  template <class T, class End>
+  // R: what `end` gets a result of, T or, of a get, a ValueView.
+  template <class R, class T, class End>
   Stop begin(std::unique_ptr<Operation> own, Call<T> call, End end) {
-    Operation* const operation = own.release();
-    Stop stop(operation->stop);
-    std::move(call)
-        .until(operation->stop.get_token())
-        .then([operation, end](const Result<T>& result) {
-          const py::gil_scoped_acquire held;
-          const std::unique_ptr<Operation> ended(operation);
-          end(*ended, result);
-        });
+    Stop stop(own->stop);
+    Operation* const operation = own.get();
+    const bool begun = std::move(call)
+                           .until(operation->stop.get_token())
+                           .then([operation, end](const Result<R>& result) {
+                             const py::gil_scoped_acquire held;
+                             const std::unique_ptr<Operation> ended(operation);
+                             end(*ended, result);
+                           });
+    if (!begun) throw py::value_error("the client is closed");
+    static_cast<void>(own.release());
     return stop;
   }
 

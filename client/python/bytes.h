@@ -82,8 +82,12 @@ class Held {
   std::string_view bytes_;
 };
 
-inline pybind11::bytes bytes_of(std::string_view text) {
-  return {text.data(), text.size()};
+// Raises MemoryError.
+inline pybind11::object bytes_of(std::string_view text) {
+  PyObject* const made =
+      PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  if (made == nullptr) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::object>(made);
 }
 
 }  // namespace rkv::python

@@ -12,6 +12,7 @@
 #include "client/python/arguments.h"
 #include "client/python/bytes.h"
 #include "client/python/errors.h"
+#include "client/python/interrupts.h"
 #include "client/python/no_new.h"
 #include "client/python/released.h"
 #include "rkv/shared_client.h"
@@ -22,7 +23,6 @@ namespace rkv::python {
 
 namespace {
 
-using Seconds = std::optional<double>;
 using Level = std::optional<std::string>;
 
 class PyClient {
@@ -31,7 +31,7 @@ class PyClient {
 
   void close() {
     const Released released;
-    handle_.close();
+    handle_->close();
   }
 
   py::object get(py::handle key, const py::object& otherwise, const Seconds& timeout) {
@@ -49,15 +49,16 @@ class PyClient {
     auto got = call([&](SharedClient& client) {
       return client.get_into(name.text(), room.room(), GetOptions{.timeout = timeout_of(timeout)});
     });
-    if (!got && got.error().code == Code::kNotFound) return std::nullopt;
-    return value_or_raise(std::move(got)).bytes;
+    if (got) return got->bytes;
+    if (got.error().code == Code::kNotFound) return std::nullopt;
+    raise(exception_of_into(got.error(), SharedClient::needed_bytes()));
   }
   RegisteredBuffer allocate(std::size_t bytes) {
     return value_or_raise(
         call([&](SharedClient& client) { return client.allocate_buffer(bytes); }));
   }
   std::uint64_t put(py::handle key, py::handle value, const Seconds& ttl, bool if_absent,
-                    const std::optional<std::uint64_t>& if_version, const Level& durability,
+                    const OptionalVersion& if_version, const Level& durability,
                     const Seconds& timeout) {
     const Held name(key);
     const Held text(value);
@@ -66,24 +67,26 @@ class PyClient {
         [&](SharedClient& client) { return client.put_with(name.text(), text.text(), options); }));
   }
   // Whether there was such a key.
-  bool remove(py::handle key, const std::optional<std::uint64_t>& if_version,
-              const Level& durability, const Seconds& timeout) {
+  bool remove(py::handle key, const OptionalVersion& if_version, const Level& durability,
+              const Seconds& timeout) {
     const Held name(key);
     const WriteOptions options{durability_of(durability), timeout_of(timeout)};
     auto removed = call([&](SharedClient& client) {
-      return if_version ? client.remove_if_version(name.text(), *if_version, options)
-                        : client.remove(name.text(), options);
+      return if_version.version
+                 ? client.remove_if_version(name.text(), *if_version.version, options)
+                 : client.remove(name.text(), options);
     });
     if (!removed && removed.error().code == Code::kNotFound) return false;
     value_or_raise(std::move(removed));
     return true;
   }
-  std::int64_t incr(py::handle key, std::int64_t by, const Level& durability,
+  std::int64_t incr(py::handle key, const Number& by, const Level& durability,
                     const Seconds& timeout) {
     const Held name(key);
     const WriteOptions options{durability_of(durability), timeout_of(timeout)};
-    return value_or_raise(
-               call([&](SharedClient& client) { return client.incr(name.text(), by, options); }))
+    return value_or_raise(call([&](SharedClient& client) {
+             return client.incr(name.text(), by.number, options);
+           }))
         .number;
   }
   std::optional<std::int64_t> get_counter(py::handle key, const Seconds& timeout) {
@@ -96,29 +99,27 @@ class PyClient {
 
   // ---- many keys
 
-  std::vector<py::object> multi_get(const py::iterable& keys, const Seconds& timeout) {
+  py::list multi_get(const py::iterable& keys, const Seconds& timeout) {
     const std::vector<Held> held = hold_all(keys);
     const std::vector<std::string_view> names = texts_of(held);
     const auto all = call([&](SharedClient& client) {
       return client.multi_get(names, GetOptions{.timeout = timeout_of(timeout)});
     });
-    std::vector<py::object> values;
-    values.reserve(all.size());
+    BatchResults values;
     for (const Result<Value>& got : all) {
       if (got) {
-        values.push_back(bytes_of(got->value));
+        values.add(bytes_of(got->value));
       } else if (got.error().code == Code::kNotFound) {
-        values.push_back(py::none());
+        values.add(py::none());
       } else {
-        raise(got.error());
+        values.add_failure(got.error(), exception_of(got.error()));
       }
     }
-    return values;
+    return std::move(values).get_or_raise(SharedClient::last_refusal());
   }
   // Each value goes to the buffer of the same place. Returns the lengths; None: no such key.
-  std::vector<std::optional<std::size_t>> multi_get_into(const py::iterable& keys,
-                                                         const py::iterable& buffers,
-                                                         const Seconds& timeout) {
+  py::list multi_get_into(const py::iterable& keys, const py::iterable& buffers,
+                          const Seconds& timeout) {
     const std::vector<Held> held = hold_all(keys);
     const std::vector<Held> held_rooms = hold_all(buffers, Held::For::kWriting);
     if (held.size() != held_rooms.size())
@@ -128,27 +129,33 @@ class PyClient {
     rooms.reserve(held_rooms.size());
     for (const Held& each : held_rooms)
       rooms.push_back(each.room());
+    std::vector<std::size_t> needed(names.size());
     const auto all = call([&](SharedClient& client) {
-      return client.multi_get_buffers(names, rooms, GetOptions{.timeout = timeout_of(timeout)});
+      return client.multi_get_buffers(names, rooms, GetOptions{.timeout = timeout_of(timeout)},
+                                      needed);
     });
-    std::vector<std::optional<std::size_t>> sizes(all.size());
+    BatchResults sizes;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (all[i]) {
-        sizes[i] = all[i]->bytes;
-      } else if (all[i].error().code != Code::kNotFound) {
-        raise(all[i].error());
+        sizes.add(py::int_(all[i]->bytes));
+      } else if (all[i].error().code == Code::kNotFound) {
+        sizes.add(py::none());
+      } else {
+        sizes.add_failure(all[i].error(), exception_of_into(all[i].error(), needed[i]));
       }
     }
-    return sizes;
+    return std::move(sizes).get_or_raise(SharedClient::last_refusal());
   }
-  std::vector<std::uint64_t> multi_put(const py::object& items, const Seconds& ttl,
-                                       const Level& durability, const Seconds& timeout) {
+  py::list multi_put(const py::object& items, const Seconds& ttl, const Level& durability,
+                     const Seconds& timeout) {
     const py::iterable pairs =
         py::isinstance<py::dict>(items) ? py::iterable(items.attr("items")()) : py::iterable(items);
     std::vector<std::pair<Held, Held>> held;
     for (const py::handle pair : pairs) {
-      const auto both = py::cast<py::sequence>(pair);
-      if (both.size() != 2) throw py::value_error("an item is a pair of key and value");
+      const bool is_text = PyUnicode_Check(pair.ptr()) || PyBytes_Check(pair.ptr());
+      if (is_text || !PySequence_Check(pair.ptr()) || PySequence_Size(pair.ptr()) != 2)
+        throw py::value_error("an item is a pair of key and value");
+      const auto both = py::reinterpret_borrow<py::sequence>(pair);
       held.emplace_back(Held(py::object(both[0])), Held(py::object(both[1])));
     }
     std::vector<KeyValue> all;
@@ -158,24 +165,16 @@ class PyClient {
       all.push_back({.key = key.text(), .value = value.text(), .ttl = lives});
     const WriteOptions options{durability_of(durability), timeout_of(timeout)};
     const auto put = call([&](SharedClient& client) { return client.multi_put(all, options); });
-    std::vector<std::uint64_t> versions;
-    versions.reserve(put.size());
-    std::optional<Error> failed;
-    bool any_written = false;
-    for (const auto& version : put) {
+    BatchResults versions;
+    for (const Result<std::uint64_t>& version : put) {
       if (version) {
-        versions.push_back(*version);
-        any_written = true;
-        continue;
+        versions.add(py::int_(*version));
+        versions.note_write();
+      } else {
+        versions.add_failure(version.error(), exception_of(version.error()));
       }
-      any_written = any_written || version.error().write == WriteOutcome::kMayHaveHappened;
-      if (!failed) failed = version.error();
     }
-    if (failed) {  // of the call as a whole
-      if (any_written) failed->write = WriteOutcome::kMayHaveHappened;
-      raise(*failed);
-    }
-    return versions;
+    return std::move(versions).get_or_raise(SharedClient::last_refusal());
   }
 
   // ---- the server
@@ -184,19 +183,19 @@ class PyClient {
   py::tuple scan_page(py::handle prefix, py::handle start, py::handle end, bool reverse,
                       bool keys_only, std::uint32_t limit, py::handle token,
                       const Seconds& timeout) {
-    const Held of_prefix(prefix);
-    const Held of_start(start);
-    const Held of_end(end);
-    const Held of_token(token);
-    const auto page = value_or_raise(call([&](SharedClient& client) {
-      return client.scan({.prefix = of_prefix.text(),
-                          .start = of_start.text(),
-                          .end = of_end.text(),
+    const auto page = value_or_raise(call_apart([=, of_prefix = std::string(Held(prefix).text()),
+                                                 of_start = std::string(Held(start).text()),
+                                                 of_end = std::string(Held(end).text()),
+                                                 of_token = std::string(Held(token).text()),
+                                                 time = timeout_of(timeout)](SharedClient& client) {
+      return client.scan({.prefix = of_prefix,
+                          .start = of_start,
+                          .end = of_end,
                           .reverse = reverse,
                           .keys_only = keys_only,
                           .limit = limit,
-                          .token = of_token.text(),
-                          .timeout = timeout_of(timeout)});
+                          .token = of_token,
+                          .timeout = time});
     }));
     py::list entries;
     for (const ScanEntry& entry : page.entries())
@@ -204,17 +203,16 @@ class PyClient {
     return py::make_tuple(entries, bytes_of(page.token()));
   }
   void ping(const Seconds& timeout) {
-    const auto pinged =
-        call([&](SharedClient& client) { return client.ping(timeout_of(timeout)); });
-    if (!pinged) raise(pinged.error());
+    (void)call_apart(
+        [time = timeout_of(timeout)](SharedClient& client) { return client.ping(time); });
   }
   std::uint64_t flush(const Seconds& timeout) {
-    return value_or_raise(
-        call([&](SharedClient& client) { return client.flush(timeout_of(timeout)); }));
+    return value_or_raise(call_apart(
+        [time = timeout_of(timeout)](SharedClient& client) { return client.flush(time); }));
   }
   std::string server_stats(const Seconds& timeout) {
-    return value_or_raise(
-        call([&](SharedClient& client) { return client.server_stats(timeout_of(timeout)); }));
+    return value_or_raise(call_apart(
+        [time = timeout_of(timeout)](SharedClient& client) { return client.server_stats(time); }));
   }
   std::uint64_t one_sided_gets() {
     return call([](SharedClient& client) { return client.stats().one_sided_gets; });
@@ -232,26 +230,59 @@ class PyClient {
     if (!got && got.error().code == Code::kNotFound) return std::nullopt;
     return value_or_raise(std::move(got));
   }
-  static SharedClient connect(const py::kwargs& given) {
-    const rkv_options options = options_of(given);
-    std::string refusal;
-    auto made = [&] {
-      const Released released;
-      return SharedClient::connect(options.client, options.connections, &refusal);
-    }();
-    if (!made) raise(made.error(), refusal);
-    return std::move(*made);
+  using Handle = c::Handle<SharedClient>;
+  static std::shared_ptr<Handle> connect(const py::kwargs& given) {
+    using Made = std::pair<Result<SharedClient>, std::string>;
+    auto made = apart([options = options_of(given)] {
+      std::string refusal;
+      auto client = SharedClient::connect(options.client, options.connections, &refusal);
+      return Made(std::move(client), std::move(refusal));
+    });
+    if (!made) throw py::error_already_set();
+    if (!made->first) raise(made->first.error(), made->second);
+    return std::make_shared<Handle>(std::move(*made->first));
+  }
+  template <class T>
+  static T value_or_raise(Result<T> result) {
+    if (!result) raise_said(result.error());
+    return std::move(*result);
+  }
+  [[noreturn]] static void raise_said(const Error& error) {
+    raise(error, said_with(error, SharedClient::last_refusal()));
   }
   // PY-1. `body` must not touch the interpreter, apart from throwing ValueError before it blocks.
   template <class Body>
   auto call(Body body) -> decltype(body(std::declval<SharedClient&>())) {
-    const Released released;
-    const c::Handle<SharedClient>::Use use(handle_);
-    if (!use) throw py::value_error("the client is closed");
-    return body(*use);
+    auto result = [&] {
+      const Released released;
+      const Handle::Use use(*handle_);
+      if (!use) throw py::value_error("the client is closed");
+      const HandlesSignals handles;
+      return body(*use);
+    }();
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    return result;
+  }
+  // Like call(), for a call that an Interruption does not concern. `body` owns all that it needs.
+  template <class Body>
+  auto call_apart(Body body) -> decltype(body(std::declval<SharedClient&>())) {
+    using Ended = std::optional<
+        std::pair<decltype(body(std::declval<SharedClient&>())), std::string /*the server's*/>>;
+    auto ended = apart([handle = handle_, body = std::move(body)]() -> Ended {
+      const Handle::Use use(*handle);
+      if (!use) return std::nullopt;
+      auto result = body(*use);
+      return std::pair(std::move(result), std::string(SharedClient::last_refusal()));
+    });
+    if (!ended) throw py::error_already_set();
+    if (!*ended) throw py::value_error("the client is closed");
+    auto& [result, said] = **ended;
+    if (!result) raise(result.error(), said_with(result.error(), said));
+    return std::move(result);
   }
   static std::vector<Held> hold_all(const py::iterable& objects,
                                     Held::For what = Held::For::kReading) {
+    check_many(objects);
     std::vector<Held> held;
     for (const py::handle object : objects)
       held.emplace_back(object, what);
@@ -265,8 +296,19 @@ class PyClient {
     return texts;
   }
 
-  c::Handle<SharedClient> handle_;
+  const std::shared_ptr<Handle> handle_;  // calls that were interrupted may still use it
 };
+
+// pybind11's function cannot refuse.
+getbufferproc bytes_of_own_process = nullptr;
+int registered_bytes(PyObject* object, Py_buffer* view, int flags) {
+  if (!py::cast<RegisteredBuffer&>(py::handle(object)).is_inherited())
+    return bytes_of_own_process(object, view, flags);
+  view->obj = nullptr;
+  PyErr_SetString(PyExc_BufferError,
+                  "this memory was registered before fork(): allocate() it here");
+  return -1;
+}
 
 }  // namespace
 
@@ -284,6 +326,8 @@ void define_client(py::module_& module) {
                                static_cast<py::ssize_t>(bytes.size()));
       })
       .def("__len__", [](const RegisteredBuffer& of) { return of.bytes().size(); });
+  getbufferproc& getter = reinterpret_cast<PyTypeObject*>(memory.ptr())->tp_as_buffer->bf_getbuffer;
+  bytes_of_own_process = std::exchange(getter, registered_bytes);
   py::class_<PyClient> client(module, "Client");
   forbid_new(client);
   module.def("connect", [](const py::kwargs& given) { return std::make_unique<PyClient>(given); });

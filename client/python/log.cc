@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/at_fork.h"
 #include "rkv/log.h"
 
 namespace py = pybind11;
@@ -38,8 +40,15 @@ struct Queue {
   std::thread thread;
   PyObject* logger = nullptr;
 };
+// Another one in a forked child: the parent's thread gives Python the lines of before, and may have
+// held the mutex.
 Queue& queue() {
-  static Queue* const instance = new Queue;
+  static std::atomic<Queue*> instance = new Queue;
+  [[maybe_unused]] static const AtFork& renewed = *new AtFork([] {
+    PyObject* const logger = instance.load()->logger;
+    instance = new Queue{};
+    instance.load()->logger = logger;
+  });
   return *instance;
 }
 

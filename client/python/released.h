@@ -4,6 +4,7 @@
 //  PY-3  When the interpreter ends, no thread waits for its lock in here, or will: the interpreter
 //      would end such a thread by unwinding its frames, which destructors do not allow. at_exit()
 //      waits for those that do, and threads that come later sleep until the process has ended.
+//      A forked child has none of its parent's threads.
 //
 // Thread safety: any thread that holds the lock.
 #pragma once
@@ -41,6 +42,11 @@ class Released {
     while (returning.load() != 0)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     PyEval_RestoreThread(state);
+  }
+  // In a forked child.
+  static void forget_threads() {
+    is_ending = false;
+    returning = 0;
   }
 
  private:

@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "common/parse.h"
 
@@ -29,6 +32,21 @@ class OpenFile {
  private:
   int fd_;
 };
+
+bool is_in_group(gid_t group) {
+  if (group == getegid() || group == getgid()) return true;
+  std::vector<gid_t> groups(static_cast<std::size_t>(std::max(getgroups(0, nullptr), 0)));
+  groups.resize(static_cast<std::size_t>(
+      std::max(getgroups(static_cast<int>(groups.size()), groups.data()), 0)));
+  return std::ranges::find(groups, group) != groups.end();
+}
+
+// The file could be opened: if its mode gives this process no access, an access list does.
+bool is_private(const struct stat& status) {
+  if ((status.st_mode & (S_IRWXO | S_IWGRP | S_IXGRP)) != 0) return false;
+  if ((status.st_mode & S_IRGRP) == 0) return true;
+  return status.st_uid == 0 && (geteuid() != 0 || is_in_group(status.st_gid));
+}
 
 std::unexpected<Error> refuse(Code code, std::string text, std::string* problem, int error = 0) {
   *problem = std::move(text);
@@ -53,9 +71,10 @@ Result<std::string> read_private_file(const std::string& path, std::size_t most,
     return refuse(Code::kInvalidArgument, fmt::format("{} is not a regular file", shown(path)),
                   problem);
   }
-  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+  if (!is_private(status)) {
     return refuse(Code::kPermission,
-                  fmt::format("users other than its owner have access to {}: run chmod 600 {}",
+                  fmt::format("users other than its owner have access to {}: run chmod 600 {} "
+                              "(only a file of root may be readable by a group: 0440)",
                               shown(path), shown(path)),
                   problem);
   }
@@ -83,7 +102,9 @@ Result<std::string> read_private_file(const std::string& path, std::size_t most,
         problem);
   }
   content.resize(length);
-  if (owner != nullptr) *owner = {.user = status.st_uid, .group = status.st_gid};
+  if (owner != nullptr) {
+    *owner = {.user = status.st_uid, .group = status.st_gid, .mode = status.st_mode & 0777U};
+  }
   return content;
 }
 

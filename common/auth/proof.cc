@@ -19,7 +19,8 @@ void append(std::vector<std::byte>& out, T value) {
   store_le(out.data() + out.size() - sizeof value, value);
 }
 void append(std::vector<std::byte>& out, Bytes bytes) {
-  out.insert(out.end(), bytes.begin(), bytes.end());
+  out.resize(out.size() + bytes.size());
+  std::ranges::copy(bytes, out.end() - std::ssize(bytes));
 }
 
 // Every field has a fixed length but the last, which carries its own: no two claims have the same
@@ -44,7 +45,7 @@ Proof first_half(const Digest& digest) {
   return out;
 }
 
-// What hides the client's key in a proof: only who knows stored_key can take it away.
+// Hides the client's key in a proof: only one who knows stored_key can recover it.
 Proof exclusive_or(const Proof& one, const Proof& other) {
   Proof out;
   std::ranges::transform(one, other, out.begin(), std::bit_xor{});

@@ -31,7 +31,7 @@ std::uint32_t number_of_user(std::string_view name);
 
 // Two lower-case digits a byte.
 std::string to_hex(Bytes bytes);
-// False if `text` is not exactly the digits of `out`; digits may be capitals.
+// Returns false if `text` is not exactly the digits of `out`; digits may be capitals.
 bool from_hex(std::string_view text, MutableBytes out);
 
 // A user's secret: 32 random bytes, for people 64 hexadecimal digits.
@@ -42,15 +42,15 @@ struct Secret {
   ~Secret() { cleanse(bytes); }
 };
 
-// What a server keeps of a secret. `server_key` lets a thief pose as the server. `stored_key` and
-// one proof of the user give the client's key.
+// The keys that a server keeps of a secret. `server_key` lets a thief pose as the server.
+// `stored_key` and one proof of the user give the client's key.
 struct StoredKeys {
   Digest stored_key{};
   Digest server_key{};
   bool operator==(const StoredKeys&) const = default;
 };
 
-// What a client keeps of a secret.
+// The keys that a client keeps of a secret.
 struct ClientKeys {
   Proof client_key{};
   StoredKeys stored{};

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "common/standard_streams.h"
+
 namespace rkv::rdma {
 namespace {
 
@@ -23,9 +25,6 @@ constexpr VerbAdvice kAdvice[] = {
     {"ibv_reg_mr", EFAULT, "the range is not mapped writable"},
     {"ibv_dereg_mr", EBUSY, "a memory window is still bound to the region"},
     {"ibv_dereg_mr", EINVAL, "a memory window is still bound to the region"},
-    {"ibv_rereg_mr", ENOMEM,
-     "the locked-memory limit is too low: raise it (ulimit -l unlimited, LimitMEMLOCK=infinity, "
-     "docker --ulimit memlock=-1)"},
     {"ibv_query_port", EINVAL, "port is 1 to the device's port_count (DeviceAttributes)"},
     {"ibv_open_device", EMFILE, "raise the limit of open files (ulimit -n)"},
     {"rdma_bind_addr", ENODEV,
@@ -112,8 +111,10 @@ constexpr WcExplanation kDeviceFailure = {WcClass::kDeviceError, Code::kDisconne
 
 void print_to_stderr(const Error& error) noexcept {
   // Does not use to_string: a destructor must not allocate.
-  std::fprintf(stderr, "rkv::rdma: tear-down failed: %s: errno %d\n",
-               error.call != nullptr ? error.call : "?", error.sys_errno);
+  std::array<char, 256> line{};
+  std::snprintf(line.data(), line.size(), "rkv::rdma: tear-down failed: %s: errno %d\n",
+                error.call != nullptr ? error.call : "?", error.sys_errno);
+  write_to_stderr(line.data(), 0);
 }
 
 std::atomic<TeardownHandler> teardown_handler{&print_to_stderr};

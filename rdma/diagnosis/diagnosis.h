@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/transport/shm_directories.h"  // IWYU pragma: export
 #include "rdma/transport/transport.h"
 
 namespace rkv::rdma {
@@ -156,7 +157,7 @@ ConnectionTimers connection_timers();
 
 // ---- behaviour of the device
 
-// What happens to a word of memory when a compare-and-swap on it fails.
+// The effect of a failed compare-and-swap on its word of memory.
 enum class FailedSwap : std::uint8_t {
   kNotTried,    // no atomics, or the trial ended earlier
   kLeavesIt,    // no store of the processor was lost

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <stop_token>
 #include <thread>
 #include <utility>
 

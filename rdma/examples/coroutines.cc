@@ -15,7 +15,7 @@ namespace {
 
 using namespace example;
 
-// What both sides share: one thread, one device, one completion queue.
+// Shared by both sides: one thread, one device, one completion queue.
 struct Shared {
   Executor& executor;
   CmListener& listener;

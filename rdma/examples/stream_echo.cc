@@ -2,10 +2,9 @@
 // a client writes and reads at the same time. Both are coroutines on one thread, which sleeps while
 // neither can continue.
 //
-//   stream_echo                                      over each of them in turn
-//   stream_echo send_receive|credit_ring|read_ring   over one
+//   stream_echo                            over each of them in turn
+//   stream_echo send_receive|credit_ring   over one
 #include <rkv/rdma/message/credit_ring.h>
-#include <rkv/rdma/message/read_ring.h>
 #include <rkv/rdma/message/send_receive.h>
 #include <rkv/rdma/message/stream.h>
 
@@ -97,12 +96,7 @@ Status run(std::string_view only) {
     known = true;
     RKV_RETURN_IF_ERROR(echo_over("credit_ring", CreditRingBuilder{}));
   }
-  if (wanted("read_ring")) {
-    known = true;
-    RKV_RETURN_IF_ERROR(echo_over("read_ring", ReadRingBuilder{}));
-  }
-  if (!known)
-    return rkv::fail(rkv::Code::kInvalidArgument, "send_receive, credit_ring or read_ring");
+  if (!known) return rkv::fail(rkv::Code::kInvalidArgument, "send_receive or credit_ring");
   return {};
 }
 

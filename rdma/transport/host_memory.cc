@@ -25,6 +25,13 @@ constexpr unsigned kNoExecSeal = MFD_NOEXEC_SEAL;
 
 constexpr const char* kNoRoom = "this machine does not have that much memory left";
 
+// Shared memory is a file, so the limit of files holds for it.
+const char* advice_for(int error) {
+  return error == EFBIG ? "the limit of the size of files forbids so much shared memory: raise it "
+                          "(ulimit -f unlimited, LimitFSIZE=infinity)"
+                        : kNoRoom;
+}
+
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
 // Returns the number after `name` in a file of lines "NAME NUMBER ...".
@@ -92,7 +99,7 @@ Status reserve_pages(int fd, std::size_t bytes) {
   do {
     result = fallocate(fd, 0, 0, static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
-  if (result != 0) return fail_call(Code::kOutOfMemory, "fallocate", errno, kNoRoom);
+  if (result != 0) return fail_call(Code::kOutOfMemory, "fallocate", errno, advice_for(errno));
   return {};
 }
 
@@ -131,7 +138,7 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, Sea
   }
   // Reserve the size before the pages: a refusal of ftruncate() is cheaper.
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    return fail_call(Code::kOutOfMemory, "ftruncate", errno, kNoRoom);
+    return fail_call(Code::kOutOfMemory, "ftruncate", errno, advice_for(errno));
   }
   RKV_ASSIGN_OR_RETURN(Mapping memory, map_shared(fd.get(), bytes, PROT_READ | PROT_WRITE));
   wish_for_huge_pages(memory);

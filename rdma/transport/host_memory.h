@@ -44,8 +44,8 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-// Write access to a memfd after its creator has mapped it. In both cases its size never changes
-// again, so that touching a mapping of it cannot raise SIGBUS.
+// Write access to a memfd after its creator has mapped it. In both cases the memory's size never
+// changes again, so touching a mapping of it cannot raise SIGBUS.
 enum class Sealing : std::uint8_t {
   kOthersRead,   // only the existing mapping can write it
   kOthersWrite,  // any process that gets the descriptor may map it writable

@@ -1,5 +1,5 @@
-// ProcessorAtomics: changes words that peers change too, where the peers' changes are instructions
-// of this host's processors as well: over shared memory and over TCP.
+// ProcessorAtomics: changes words that peers change too, for transports where the peers' changes
+// are also instructions of this host's processors: shared memory and TCP.
 //
 // Thread safety: any thread.
 #pragma once

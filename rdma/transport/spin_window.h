@@ -1,5 +1,5 @@
-// SpinWindow: how long a wait spins before it sleeps. It follows what the wait's thread has seen,
-// as KVM's halt polling does (Documentation/virt/kvm/halt-polling.rst in Linux):
+// SpinWindow: how long a wait spins before it sleeps. It adapts to the earlier waits of the thread,
+// like KVM's halt polling (Documentation/virt/kvm/halt-polling.rst in Linux):
 //
 //  - After a sleep that was soon over the window doubles. A longer spin would have caught the event
 //    without a sleep and a wake-up.
@@ -21,7 +21,7 @@ namespace rkv::rdma {
 
 class SpinWindow {
  public:
-  // About what a sleep and a wake-up cost.
+  // About the cost of a sleep and a wake-up.
   static constexpr Nanos kShortest = 20'000;
   static constexpr Nanos kLongest = 100'000;
   // A wait up to this long was soon over. More than kLongest, because a wait that slept includes
@@ -41,7 +41,7 @@ class SpinWindow {
   Nanos length() const { return length_; }
 
  private:
-  static constexpr int kChecksPerLook = 16;  // a look at the clock costs as much as some checks
+  static constexpr int kChecksPerLook = 16;  // reading the clock costs as much as some checks
   static constexpr Nanos kYieldEvery = 100'000;
 
   Nanos length_ = kShortest;

@@ -1,8 +1,8 @@
 // The transport seam: what the store needs from a network that can READ remote memory.
 //
 // The server and the client use the network only through these classes. Three backends implement
-// them: verbs (RC queue pairs), shm (shared memory) and sim (simulation). Calls are batch-grained:
-// one virtual call posts or polls many operations.
+// them: verbs (RC queue pairs), shm (shared memory) and tcp; tests have a simulated one. Calls are
+// batch-grained: one virtual call posts or polls many operations.
 //
 //   Transport   a device and its protection domain: registers memory, connects, listens
 //   Region      registered memory
@@ -26,7 +26,10 @@
 // Lifetime: Connections and Regions keep alive the parts of their Transport that they need. Destroy
 // Connections before their Queue. A registered buffer named in a posted operation must stay valid
 // until that operation's completion has been polled or its Connection has been destroyed. Until
-// then no other READ or atomic may have any of its destination.
+// then no other READ or atomic may have a destination that overlaps.
+//
+// Fork: a child must neither use nor destroy inherited objects. Its copies of connections' sockets
+// lead nowhere (socket_at_fork.h), so peers notice the end of the parent.
 //
 // A function blocks only if its comment says so.
 #pragma once
@@ -40,6 +43,7 @@
 
 #include "common/bytes.h"
 #include "common/clock.h"
+#include "rkv/fork.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma {
@@ -182,6 +186,9 @@ class Connection {
   virtual Bytes private_data() const = 0;       // sent by the peer in its request or accept, padded
   virtual const std::string& peer() const = 0;  // "192.0.2.1:54321", for log lines
   virtual bool alive() const = 0;
+  // Number of bytes sent and received so far, if they pass the processor; else 0. It shows whether
+  // a long operation makes progress.
+  virtual std::uint64_t bytes_passed() const { return 0; }
 
   // Ends the connection: outstanding operations complete as kFlushed, then kDisconnected arrives on
   // the queue. Any thread; idempotent.
@@ -209,8 +216,8 @@ class Queue {
   // as QueueOptions::poll says.
   virtual void wait(const Deadline& deadline) = 0;
   // Whether wait() sleeps at once at present, because spinning has not helped lately. Then each
-  // event that is awaited by itself costs a wake-up: many threads share the processors, or peers
-  // are slow.
+  // event that is awaited alone costs a wake-up: many threads share the processors, or peers are
+  // slow.
   virtual bool waits_asleep() const { return false; }
   // Makes the current or the next wait() return. Any thread.
   virtual void wake() = 0;
@@ -259,14 +266,14 @@ struct ConnectionOptions {
   // The longest message that will be sent over the connection; 0 = as long as the peer accepts.
   // Over shared memory the accepting side allocates memory of this size, so a server sets a bound.
   std::uint32_t send_bytes = 0;
-  // What the peer may do over this connection to those of our regions that allow it. Over shared
-  // memory, the connecting side grants kRemoteRead at most.
-  // With kRemoteRead the peer may not even READ regions with atomics over shared memory.
+  // The peer's rights, over this connection, on those of our regions that allow such access. Over
+  // shared memory, the connecting side grants kRemoteRead at most. With kRemoteRead the peer may
+  // not even READ regions with atomics over shared memory.
   Access grant = Access::kLocal;
   // Whether the peer grants kRemoteRead. Then the end of its host is noticed within 3 s even if
-  // nothing is in flight, as long as the queue is polled or waited for. On iWARP the side that
-  // connected alone notices it, from its first READ on. Otherwise a host that ends without a word
-  // is noticed by the next operation.
+  // nothing is in flight, as long as the queue is polled or waited for. On iWARP only the side that
+  // connected notices it, from its first READ on. Without such a grant, the next operation notices
+  // a host that ended silently.
   bool peer_grants_reads = false;
 };
 
@@ -276,8 +283,8 @@ class Incoming {
   virtual ~Incoming() = default;
   virtual Bytes private_data() const = 0;  // 56 bytes, padded with zeros
   virtual const std::string& peer() const = 0;
-  // Our own address, as the peer called it; the peer has the same text in Rejection::called. Not a
-  // name of HOST:PORT, of which several may mean one address.
+  // Our own address, as the peer called it; the peer has the same text in Rejection::called. It has
+  // no host name, since several names may mean one address.
   virtual std::string called() const = 0;
   // Accepts with at most 196 bytes of private data. The connection is usable at once; its first
   // receive may arrive before this returns. kDisconnected: the peer has disconnected meanwhile.
@@ -328,6 +335,8 @@ class DeviceWatch {
 class Transport {
  public:
   virtual ~Transport() = default;
+  // Whether this is a child of the process that opened it.
+  bool is_inherited() const { return made_.is_inherited(); }
   virtual std::string describe() const = 0;  // "verbs: rxe0 port 1 gid 1 (RoCE v2, 192.0.2.1)"
 
   // Whether receive buffers occupy their full length in memory even when unused. True if the device
@@ -335,8 +344,8 @@ class Transport {
   virtual bool pins_receive_buffers() const { return true; }
   // Whether its connections can carry atomics. If not, posting one fails (Connection::post).
   virtual bool has_atomics() const { return true; }
-  // Whether an operation that the peer refuses completes as kRemoteAccess. If not, it is kFlushed
-  // as at any other end of the connection, and its poster cannot tell one from the other.
+  // Whether an operation that the peer refuses completes as kRemoteAccess. If not, it completes as
+  // kFlushed, as at any other end of the connection, and its poster cannot tell the two apart.
   virtual bool tells_refusals() const { return true; }
   // Whether ConnectionOptions::grant is enforced. If not, the peer may do to a region what the
   // region's own access allows.
@@ -372,6 +381,9 @@ class Transport {
                                                       const std::string& address,
                                                       Bytes private_data, const Deadline& deadline,
                                                       Rejection* rejection) = 0;
+
+ private:
+  const ForkGuard made_;
 };
 
 struct VerbsOptions {
@@ -383,7 +395,7 @@ struct VerbsOptions {
   std::string address{};
   int find_ms = 2000;  // time limit for finding that device
 };
-// kNoDevice, kPermission, kUnsupported: each with a sentence that says what to do.
+// Opens a device. kNoDevice, kPermission, kUnsupported: each with a sentence that says what to do.
 Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options);
 
 struct ShmOptions {
@@ -397,15 +409,15 @@ struct ShmOptions {
 // HOST is a name or address of this host; else kUnreachable. kPermission: the directory is not ours
 // or cannot be written. kInvalidArgument: there is no such group.
 Result<std::unique_ptr<Transport>> open_shm(const ShmOptions& options);
-// Whether a server of this host has a socket for the port of HOST:PORT, which its user may open.
-// Blocks until the deadline at most.
+// Whether a server of this host has a socket for the port of HOST:PORT that this process's user may
+// open. Blocks until the deadline at most.
 bool listens_over_shm(const ShmOptions& options, const std::string& address,
                       const Deadline& deadline);
 
 // TCP, for hosts without RDMA: a thread of each process answers its peers' READs and atomics as an
 // adapter would, within the same bounds. READs cost processor time of both hosts.
 Result<std::unique_ptr<Transport>> open_tcp();
-// Whether something listens there. Blocks until the deadline at most.
+// Whether something listens at the address. Blocks until the deadline at most.
 bool listens_over_tcp(const std::string& address, const Deadline& deadline);
 
 }  // namespace rkv::rdma

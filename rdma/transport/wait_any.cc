@@ -21,7 +21,7 @@ bool any_ready(std::span<Queue* const> queues) {
 
 // Returns true when there is a reason to return.
 bool spin(std::span<Queue* const> queues, PollMode mode, const Deadline& deadline) {
-  // Some events are signaled by a descriptor only, above all the end of a peer. Only a sleep sees
+  // Some events, such as the end of a peer, are signaled by the descriptor alone. Only a sleep sees
   // them.
   constexpr unsigned kBusyRounds = 16'384;
   unsigned round = 0;
@@ -42,7 +42,8 @@ void sleep(std::span<Queue* const> queues, const Deadline& deadline) {
     ready = !descriptor;
     if (descriptor) descriptors[count++] = {.fd = *descriptor, .events = POLLIN, .revents = 0};
   }
-  // Queues may have to look after their peers, which wait() does by itself.
+  // Longest sleep: queues may have to look after their peers, which only their own wait() does
+  // otherwise.
   constexpr int kLongestMs = 500;
   if (!ready) ::poll(descriptors.data(), count, std::min(deadline.left_ms(), kLongestMs));
   for (std::size_t i = 0; i < queues.size(); ++i) {

@@ -1,5 +1,5 @@
-// BackgroundTask: work that a background thread does for a request. Load, ScanTask and Backup are
-// tasks.
+// BackgroundTask: work that a background thread does for a request. Load, ScanTask and BackupTask
+// are tasks.
 //
 // Thread safety: finish: one thread, once. done: any thread. All others: any thread that has seen
 // done().
@@ -17,7 +17,7 @@ class BackgroundTask {
   bool done() const { return done_.load(std::memory_order_acquire); }
   // REQUIRES: done().
   const std::optional<Error>& failure() const { return failure_; }
-  // Publishes what the thread has written before.
+  // Ends the task, and publishes all that the thread has written before.
   void finish(const Status& status) {
     if (!status) failure_ = status.error();
     done_.store(true, std::memory_order_release);

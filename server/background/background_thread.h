@@ -1,7 +1,7 @@
-// BackgroundThread: the threads of a part that works beside requests, and how they wait and end.
-// DiskFetcher, WarmUp, ReadAhead, Scans, Backups and RepeatedStep each hold one, as their last
-// member: it is destroyed first, and checks that its threads have ended. A simulation gives them
-// fibers instead of threads.
+// BackgroundThread: the threads of a component that works beside requests. It starts them, lets
+// them wait, and ends them. DiskFetcher, WarmUp, ReadAhead, Scans, Backups and RepeatedStep each
+// hold one, as their last member: it is destroyed first, and checks that its threads have ended. A
+// simulation gives them fibers instead of threads.
 //
 //   background->start("rkv-scans", [this] { run(); });
 //   ...
@@ -34,11 +34,11 @@ class BackgroundThread {
   BackgroundThread(const BackgroundThread&) = delete;
   BackgroundThread& operator=(const BackgroundThread&) = delete;
 
-  // Runs `body` on a thread until it returns; several bodies may run. `name`: the thread's, at most
-  // 15 characters.
+  // Runs `body` on a thread until it returns; several bodies may run. `name`: the thread's name, at
+  // most 15 characters.
   virtual void start(const char* name, std::function<void()> body) = 0;
-  // Asks the bodies to return. `mutex` is the one that they wait with, so that none misses it. Does
-  // not block.
+  // Asks the bodies to return. `mutex` is the one that they wait with, so that no body misses the
+  // call. Does not block.
   void begin_stop(Mutex& mutex) {
     {
       const MutexLock lock(mutex);
@@ -65,7 +65,7 @@ class BackgroundThread {
   std::atomic<bool> stopping_{false};
 };
 
-// Makes the BackgroundThread of a part.
+// Makes the BackgroundThread of a component.
 using MakeBackground = std::function<std::unique_ptr<BackgroundThread>()>;
 
 // A BackgroundThread that runs threads of this process.

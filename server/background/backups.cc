@@ -53,14 +53,15 @@ void Backups::stop() {
   background_->stop(mutex_);
 }
 
-Result<std::shared_ptr<const Backup>> Backups::ask(std::string_view name, std::uint64_t through) {
-  std::shared_ptr<Backup> backup;
+Result<std::shared_ptr<const BackupTask>> Backups::ask(std::string_view name,
+                                                       std::uint64_t through) {
+  std::shared_ptr<BackupTask> backup;
   {
     const MutexLock lock(mutex_);
     if (current_ != nullptr || background_->stopping()) {
       return fail(Code::kBusy, "another backup is being made: try again a little later");
     }
-    backup = current_ = std::make_shared<Backup>(name, through);
+    backup = current_ = std::make_shared<BackupTask>(name, through);
   }
   background_->notify();
   return backup;
@@ -81,12 +82,12 @@ void Backups::run() {
     while (!background_->stopping() && current_ == nullptr)
       background_->wait(mutex_);
     if (current_ == nullptr) return;
-    const std::shared_ptr<Backup> backup = current_;
+    const std::shared_ptr<BackupTask> backup = current_;
     parts_.request_sync(backup->through());
     const auto synced = [&] { return parts_.log.sync_mark() >= backup->through(); };
     while (!background_->stopping() && !parts_.log.failed() && !synced())
       background_->wait(mutex_);
-    Status made = std::unexpected(refusal_of(Refused::kBackup, parts_.log.disk_state()));
+    Status made = std::unexpected(parts_.log.refusal(Refused::kBackup));
     if (background_->stopping()) {
       made = std::unexpected(kStopped);
     } else if (synced()) {
@@ -102,7 +103,7 @@ void Backups::run() {
   }
 }
 
-Status Backups::make(const Backup& backup) const {
+Status Backups::make(const BackupTask& backup) const {
   const std::string target = directory_ + "/" + backup.name();
   const std::string partial = directory_ + "/.partial-" + backup.name();  // not a valid backup name
   // The lock keeps this backup from removing another server's partial copy. A file system without

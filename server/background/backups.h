@@ -6,11 +6,12 @@
 //   if (backup->done()) answer(backup->failure());
 //
 // Invariants:
-//  BKUP-1  A backup holds every write at or below its `through`: it begins when these are synced.
+//  BKUP-1  A backup holds every write at or below its `through`: it begins when these writes are
+//      synced.
 //  BKUP-2  `<directory>/<name>` is a complete backup or does not exist: a backup is made under a
-//      temporary name and renamed when everything is synced. The next backup of a name removes what
-//      a crash has left. A lock on the directory lets servers that share it make one backup at a
-//      time.
+//      temporary name and renamed when everything is synced. The next backup of a name removes the
+//      rest that a crash has left. A lock on the directory lets servers that share it make one
+//      backup at a time.
 //  BKUP-3  Nothing outside of `directory` is written, and nothing that existed before is changed.
 //  BKUP-4  Every backup that ask() returned is done eventually. stop() ends it soon, and without a
 //      backup unless it was about to be renamed.
@@ -29,13 +30,13 @@
 #include "rkv/result.h"
 #include "server/background/background_task.h"
 #include "server/background/background_thread.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 
 namespace rkv::server {
 
-class Backup final : public BackgroundTask {
+class BackupTask final : public BackgroundTask {
  public:
-  Backup(std::string_view name, std::uint64_t through) : name_(name), through_(through) {}
+  BackupTask(std::string_view name, std::uint64_t through) : name_(name), through_(through) {}
   const std::string& name() const { return name_; }
   std::uint64_t through() const { return through_; }
 
@@ -64,7 +65,7 @@ class Backups {
   // made, or the server stops. The backup itself may fail: kConflict if the name exists, kIo or
   // kPermission if the disk or the system refuses, kBusy if another server is making a backup in
   // the directory.
-  Result<std::shared_ptr<const Backup>> ask(std::string_view name, std::uint64_t through);
+  Result<std::shared_ptr<const BackupTask>> ask(std::string_view name, std::uint64_t through);
   // Call it when the log's marks or its failed flag have changed.
   void marks_changed();
   void start();
@@ -74,12 +75,12 @@ class Backups {
 
  private:
   void run();
-  Status make(const Backup& backup) const;
+  Status make(const BackupTask& backup) const;
 
   const std::string directory_;
   const Parts parts_;
   Mutex mutex_;
-  std::shared_ptr<Backup> current_ RKV_GUARDED_BY(mutex_);
+  std::shared_ptr<BackupTask> current_ RKV_GUARDED_BY(mutex_);
   const std::unique_ptr<BackgroundThread> background_;
 };
 

@@ -7,7 +7,7 @@
 namespace rkv::server {
 
 namespace {
-// The longest time until the log has what one-sided counters count. README.md states it.
+// The longest time until a change of a one-sided counter is in the log. MANUAL.md states it.
 constexpr Nanos kPeriod = 100 * kNanosPerMs;
 constexpr Nanos kWhenTheLogIsFull = kNanosPerMs;
 constexpr Nanos kUntilCalled = Nanos{3'600'000} * kNanosPerMs;

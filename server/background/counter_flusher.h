@@ -36,13 +36,13 @@ class CounterFlusher {
 
   // Requests a sweep that begins after this call. Returns its number.
   std::uint64_t ask();
-  // The result of sweep number `asked`. Nothing: it is not over; a full log only delays it.
-  // kInternal: a device failed. kIo: the disk failed.
+  // Returns the result of sweep number `asked`. nullopt: the sweep is not over; a full log only
+  // delays it. kInternal: a device failed. kIo: the disk failed.
   std::optional<Status> outcome(std::uint64_t asked) const;
   // Runs one sweep and returns when the next is due. For the thread, and for tests without one.
   Nanos sweep();
 
-  // Takes all counters out of their cells and logs them; retries what fails. Blocks for at most
+  // Takes all counters out of their cells and logs them; retries failures. Blocks for at most
   // `patience_ms` and one pass over all counters. REQUIRES: no client is connected.
   CounterCells::Swept end(std::int64_t patience_ms);
 

@@ -11,7 +11,7 @@ constexpr int kTries = 64;
 // Marks and free memory are announced without a lock, because their callers must not wait. So a
 // thread can miss an announcement; its wait then ends after this time.
 constexpr Nanos kNap = 2 * kNanosPerMs;
-// Owners of a load that no request waits for: the loading thread and pending_.
+// Number of owners of a load that no request waits for: the loading thread and pending_.
 constexpr long kOurs = 2;
 constexpr const char* kNoMoreLoads = "the server is stopping";
 
@@ -105,7 +105,7 @@ std::optional<Status> DiskFetcher::try_once(Load& load, bool last) {
   });
   if (read) return std::optional<Status>(std::in_place);
   switch (read.error().code) {
-    case Code::kNotFound:  // also for an expired record, which the next look does not find either
+    case Code::kNotFound:  // also if the record has expired: the next look does not find it either
       if (!parts_.disk.still_holds(as_of)) return std::nullopt;
       load.see_nothing(as_of.sequence);
       return std::optional<Status>(std::in_place);
@@ -119,7 +119,7 @@ std::optional<Status> DiskFetcher::try_once(Load& load, bool last) {
   }
 }
 
-// False: the disk has failed or the server stops, and `sequence` is not written.
+// Returns false if the disk has failed or the server stops, and `sequence` is not written.
 bool DiskFetcher::await_written(std::uint64_t sequence) {
   if (sequence <= parts_.disk.written()) return true;
   parts_.request_write(sequence);

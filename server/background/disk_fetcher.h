@@ -1,5 +1,5 @@
-// DiskFetcher: records that operations wait for. Threads of this class bring them from disk into
-// memory, so that no worker waits for the disk.
+// DiskFetcher: loads records that operations wait for. Threads of this class bring them from disk
+// into memory, so that no worker waits for the disk.
 //
 //   auto load = loads.ask(key);                       // a worker
 //   ... later, after a call of `finished`:
@@ -8,8 +8,8 @@
 // Invariants:
 //  FETCH-1  A record enters memory only as a trustworthy read found it (DREAD-1, REMSEQ-2).
 //  FETCH-2  Overlapping loads of one key share one Load.
-//  FETCH-3  Every load that a caller of ask() still holds is done eventually. stop() ends those not
-//      begun, and ask() then returns loads that have failed.
+//  FETCH-3  Every load that a caller of ask() still holds is done eventually. stop() ends loads
+//      that were not begun, and ask() then returns loads that have failed.
 //
 // Thread safety: ask, marks_changed, room_made: any thread; none of them waits for the disk. start,
 // stop: the owner.
@@ -36,8 +36,8 @@ class Load final : public BackgroundTask {
  public:
   explicit Load(std::string_view key) : key_(key) {}
   Bytes key() const { return as_bytes(key_); }
-  // What is on disk; nothing if the record is in memory. REQUIRES: done() without a failure().
-  // Valid as long as this object.
+  // The record on disk; empty if it is in memory. REQUIRES: done() without a failure(). Valid as
+  // long as this object.
   DiskLookup look() const { return look_; }
 
   // For the loading thread.
@@ -78,7 +78,7 @@ class DiskFetcher {
 
  private:
   void run();
-  // One try. Nothing: retry, unless `last`.
+  // Makes one try. nullopt: retry, unless `last`.
   std::optional<Status> try_once(Load& load, bool last);
   bool await_written(std::uint64_t sequence);
   void await_room();

@@ -1,5 +1,5 @@
-// DiskReads: trustworthy reads of the disk. They tell which writes a read is sure to see, and
-// whether the database may have lost them since.
+// DiskReads: trustworthy reads of the disk. It says which writes a read is sure to see, and whether
+// the database may have lost them since.
 //
 // Invariants:
 //  DREAD-1  When begin() returns n, every write at or below n is in the database, and stays there
@@ -17,7 +17,7 @@
 
 #include "common/layout.h"
 #include "rkv/result.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 
 namespace rkv::server {
 

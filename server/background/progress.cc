@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "common/log.h"
+#include "common/standard_streams.h"
 
 namespace rkv::server {
 
@@ -43,15 +43,14 @@ void Progress::show(std::uint64_t done) {
   const std::string of = expected_ > done ? fmt::format(" of about {}", expected_) : std::string();
   if (!terminal_)
     return log_info(EventName("progress"), "{}: {}{} {}, {}", what_, done, of, unit_, rate);
-  fmt::print(stderr, "\r{}: {}{} {}, {}\033[K", what_, done, of, unit_, rate);
-  std::fflush(stderr);
+  write_to_stderr(fmt::format("\r{}: {}{} {}, {}\033[K", what_, done, of, unit_, rate), 0);
   open_line_ = true;
 }
 
 void Progress::finish(std::uint64_t done) {
   if (!open_line_) return;
   show(done);
-  std::fputc('\n', stderr);
+  write_to_stderr("\n", 0);
   open_line_ = false;
 }
 

@@ -11,7 +11,7 @@
 //
 // Invariants:
 //  AHEAD-1  At most one batch is asked for and not awaited. It is read into the batch that await()
-//      did not return last, so the one it returned last does not change.
+//      did not return last. So the batch that await() returned last does not change.
 //  AHEAD-2  The records of a batch were read while still_holds(as_of), so the read has seen every
 //      write at or below as_of.sequence (DREAD-1).
 //
@@ -24,6 +24,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/mutex.h"
@@ -37,11 +38,12 @@ class ReadAhead {
   class Batch {
    public:
     std::span<const RecordFields> records() const { return records_; }
-    const std::string& first() const { return first_; }  // the key where it begins
-    const std::string& next() const { return next_; }    // the first key after its records
+    const std::string& first() const { return first_; }  // the key where the batch begins
+    const std::string& next() const { return next_; }    // the first key after the batch's records
     const DiskReads::AsOf& as_of() const { return as_of_; }
     // An error ended the read after the records. kStale: the database was reopened meanwhile.
-    // kOutOfMemory: this process has no memory for them. After either there are no records.
+    // kOutOfMemory: this process has no memory for the records. After either error there are no
+    // records.
     const Status& read() const { return read_; }
     // Whether there was no record from next() on, as of as_of().
     bool is_last() const { return last_; }
@@ -70,10 +72,10 @@ class ReadAhead {
 
   // Starts the thread.
   void start();
-  // Ends the thread after the read that is under way, and releases the memory of the batches.
+  // Ends the thread after the read under way, and releases the memory of the batches.
   void stop();
-  // Has the records from `first` on read, `most` of them at most. `as_of`: from disk.begin(),
-  // called before. REQUIRES: started; not asked(). Does not block.
+  // Lets the thread read the records from `first` on, `most` of them at most. `as_of`: from
+  // disk.begin(), called before. REQUIRES: started; not asked(). Does not block.
   void ask(const std::string& first, const DiskReads::AsOf& as_of, std::size_t most = kMostRecords);
   // Whether a batch was asked for and not awaited.
   bool asked() const { return asked_; }

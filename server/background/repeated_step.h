@@ -1,5 +1,5 @@
-// RepeatedStep: a thread that runs one step when it is called, or at the time that its last step
-// returned.
+// RepeatedStep: a thread that runs one step whenever call() is called, and at the time that its
+// last step returned.
 //
 //   RepeatedStep grower("grower", clock, [&] { ...; return time_of_the_next_step; });
 //   store.growth().on_low_memory([&] { grower.call(); });
@@ -23,7 +23,8 @@ namespace rkv::server {
 class RepeatedStep {
  public:
   using Step = std::function<Nanos()>;
-  // `name`: the thread's; at most 15 characters, static. `step` returns the time of the next step.
+  // `name`: the thread's name; at most 15 characters, static. `step` returns the time of the next
+  // step.
   RepeatedStep(const char* name, const Clock& clock, Step step,
                std::unique_ptr<BackgroundThread> background = background_threads())
       : name_(name), clock_(clock), step_(std::move(step)), background_(std::move(background)) {}

@@ -101,7 +101,7 @@ Status Scans::await_applied(std::uint64_t through) {
 }
 
 Status Scans::refused() const {
-  return std::unexpected(refusal_of(Refused::kScan, parts_.log.disk_state()));
+  return std::unexpected(parts_.log.refusal(Refused::kScan));
 }
 
 Status Scans::read(ScanTask& page) const {

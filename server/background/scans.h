@@ -6,9 +6,9 @@
 //   if (page->done()) answer(page->failure(), page->bytes());
 //
 // Keys are in order only in the database, which lags behind memory by the contents of the commit
-// log. So when the thread begins a page, it first waits until the applier has written everything
-// that has a sequence by then. That takes one turn of the applier, which is requested at once:
-// usually a millisecond, longer when the queue is full.
+// log. So before the thread makes a page, it waits until the applier has written every write that
+// has a sequence by then. That takes one turn of the applier, which is requested at once: usually a
+// millisecond, longer when the queue is full.
 //
 // Invariants:
 //  SCANS-1  A page shows one instant of the database, with every PUT and DELETE at or below
@@ -18,8 +18,8 @@
 //  SCANS-3  The server keeps nothing for a scan between two pages. At most kMaxPages pages are
 //      requested or held at a time; a further request gets kBusy.
 //  SCANS-4  A page shows no expired key and no key outside of its range.
-//  SCANS-5  Every page that a caller of ask() still holds is done eventually. stop() ends those not
-//      begun.
+//  SCANS-5  Every page that a caller of ask() still holds is done eventually. stop() ends pages
+//      that were not begun.
 //
 // Thread safety: ask, marks_changed: any thread; neither waits for the disk. start, stop: the
 // owner.
@@ -30,6 +30,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/mutex.h"
@@ -37,7 +38,7 @@
 #include "rkv/result.h"
 #include "server/background/background_task.h"
 #include "server/background/background_thread.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 
 namespace rkv::server {
 
@@ -70,7 +71,7 @@ class Scans {
 
   struct Parts {
     const CommitLog& log;
-    // Logs the changed numbers of one-sided counters (Store::sweep_counters).
+    // Logs the changed numbers of one-sided counters (CounterCells::sweep).
     std::function<Status()> sweep;
     std::function<void(std::uint64_t sequence)> request_write;  // Applier::request_write
     // StorageEngine::read_range.

@@ -54,6 +54,11 @@ Nanos StoreMaintenance::evict() {
   constexpr Nanos kWhileItGrows = 1000 * kNanosPerMs;
   Evictor& evictor = parts_.store.evictor();
   if (!evictor.is_needed()) return parts_.clock.now() + kWhileItGrows;
+  if (evictor.moves()) {  // it runs only when an operation calls, and to give up runs that nobody
+                          // has fetched
+    (void)evictor.evict_for_space();
+    return parts_.clock.now() + kWhileItGrows;
+  }
   if (evictor.evict_for_space()) {
     if (parts_.room_made) parts_.room_made();
   } else {

@@ -1,5 +1,6 @@
-// StoreMaintenance: the store's work beside its operations. A thread each adds memory, removes
-// expired records and, with a database or in a cache, evicts.
+// StoreMaintenance: the store's work beside its operations. One thread adds memory, one removes
+// expired records, and one evicts records. A store in memory alone that is not a cache moves them
+// instead, to make room for long ones.
 //
 // Thread safety: one owner.
 #pragma once
@@ -33,7 +34,10 @@ class StoreMaintenance {
  private:
   Nanos grow();
   Nanos evict();
-  bool evicts() const { return parts_.request_sync || parts_.store.evictor().drops(); }
+  bool evicts() const {
+    const Evictor& evictor = parts_.store.evictor();
+    return parts_.request_sync || evictor.drops() || evictor.moves();
+  }
 
   const Parts parts_;
   bool logged_that_it_cannot_grow_ = false;  // used by the growing thread

@@ -12,7 +12,7 @@ namespace {
 
 // Each record has about 12 cache lines: together about as many misses as can be in flight.
 constexpr std::size_t kPrefetched = 16;
-// Of a batch, where keys change so often that most of a longer one would be read again.
+// Shortest batch. Keys may change so often that most of a longer batch would be read again.
 constexpr std::size_t kLeastRecords = 32;
 constexpr Nanos kShortPause = kNanosPerMs;
 constexpr Nanos kWhileItCannotBe = 1000 * kNanosPerMs;  // the disk fails or the index is full
@@ -66,7 +66,7 @@ void WarmUp::run() {
            field("kept_on_disk", kept_on_disk_));
 }
 
-// Takes the batch of records from next_ on, and has the batch after it read meanwhile.
+// Takes the batch of records from next_ on. Meanwhile the next batch is read.
 WarmUp::End WarmUp::batch() {
   if (wait_for_ > parts_.disk.written()) {
     parts_.request_write(wait_for_);
@@ -83,26 +83,28 @@ WarmUp::End WarmUp::batch() {
   if (read.read() && !read.is_last() && parts_.bytes_per_second == 0) read_ahead(read);
   Status done = take_all(read);
   if (done) done = read.read();
-  // There was no record after the last one as of the read. Later records come through memory.
+  // At the time of the read there was no record after the last one. Later records come through
+  // memory.
   if (done && read.is_last()) return End::kWhole;
   if (done) batch_records_ = std::min(2 * batch_records_, ReadAhead::kMostRecords);
   const End end = done ? End::kMore : after(done.error());
   if (done && reader_.asked()) return end;
-  if (reader_.asked()) reader_.await();  // does not begin at next_
+  if (reader_.asked()) reader_.await();  // that batch does not begin at next_
   parts_.store.disk().set_progress(as_bytes(next_), kAboveAllSequences);
   if (pause_ != 0) wait(std::exchange(pause_, 0));
   return end;
 }
 
-// Has the next batch read while `read` is taken. Until then the progress says what `read` was read
-// as of, so an eviction relies on that for keys of the next batch too (WARM-3).
+// Lets the next batch be read while `read` is taken. Until then the progress has the sequence as of
+// which `read` was read. So evictions rely on that sequence for keys of the next batch, too
+// (WARM-3).
 void WarmUp::read_ahead(const ReadAhead::Batch& read) {
   const DiskReads::AsOf as_of = parts_.disk.begin();
   if (as_of.sequence < read.as_of().sequence) return;
   reader_.ask(read.next(), as_of, batch_records_);
 }
 
-// Decides how loading goes on after a record could not be read or taken.
+// Decides how to continue after a record could not be read or taken.
 WarmUp::End WarmUp::after(const Error& error) {
   if (error.code == Code::kStale) {  // the key, or the disk's state, has changed: read again
     batch_records_ = std::max(batch_records_ / 2, kLeastRecords);
@@ -124,8 +126,8 @@ WarmUp::End WarmUp::after(const Error& error) {
   return End::kFailed;
 }
 
-// Stops at the first record that cannot be taken. The rest is read again, from next_ on. Records
-// lie all over the store's memory, so the cache misses of several records are overlapped.
+// Takes records up to the first one that cannot be taken. The rest is read again, from next_ on.
+// Records lie all over the store's memory, so the cache misses of several records are overlapped.
 Status WarmUp::take_all(const ReadAhead::Batch& read) {
   const std::span<const RecordFields> records = read.records();
   const Loader& loader = parts_.store.loader();
@@ -138,12 +140,12 @@ Status WarmUp::take_all(const ReadAhead::Batch& read) {
   return {};
 }
 
-// `record` must have the lowest key of those that have not been taken.
+// REQUIRES: `record` has the lowest key of the records that have not been taken.
 Status WarmUp::take_next(const RecordFields& record, const DiskReads::AsOf& as_of) {
   parts_.store.disk().set_progress(record.key, as_of.sequence);
   RKV_RETURN_IF_ERROR(take(record, as_of));
   next_.assign(as_text(record.key));
-  next_.push_back('\0');  // the first key after it
+  next_.push_back('\0');  // the first key after the record's
   records_.fetch_add(1, std::memory_order_relaxed);
   bytes_ += record.key.size() + record.value.size();
   return {};
@@ -172,7 +174,8 @@ Status WarmUp::take(const RecordFields& record, const DiskReads::AsOf& as_of) {
   return taken;
 }
 
-// In full memory only spare space is used: warming up evicts nothing, as no client asked for it.
+// If memory is full, only spare space is used: warming up evicts nothing, as no client asked for
+// these records.
 bool WarmUp::has_room() {
   if (!parts_.store.evictor().is_needed()) return true;
   constexpr std::uint64_t kEvery = 64;

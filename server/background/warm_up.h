@@ -8,9 +8,10 @@
 //  WARM-2  While a record cannot be read, or the index has no space for it, loading does not end.
 //      Keys that are not found in memory are then still looked up on disk. That is slower but
 //      misses nothing. If the thread gives up, end_loading() is never called.
-//  WARM-3  A batch that is read or will be read was read as of the progress's sequence or a later
-//      one. The mark of what is written falls when the disk fails; the next batch is not read ahead
-//      then. Otherwise a record that the batch does not have could leave memory without a slot.
+//  WARM-3  The batch that is being taken, and the one that is read ahead, are read as of the
+//      progress's sequence or a later one. When the disk fails, the mark of written entries falls,
+//      and the next batch is not read ahead. Otherwise a record that is not in the batch could
+//      leave memory without a slot.
 //
 // Thread safety: one owner; records(): any thread.
 #pragma once
@@ -71,7 +72,7 @@ class WarmUp {
   std::string next_;                   // all records below it have been taken
   std::string why_;                    // why loading failed
   Nanos pause_ = 0;                    // before the next batch
-  bool logged_that_it_waits_ = false;  // the log has said that loading waits
+  bool logged_that_it_waits_ = false;  // the log has a line saying that loading waits
   std::size_t batch_records_ = ReadAhead::kMostRecords;
   std::uint64_t wait_for_ = 0;  // sequence that must be written before the next batch
   std::uint64_t bytes_ = 0;

@@ -25,6 +25,7 @@ std::uint32_t Index::stash_capacity(std::uint64_t slot_count) {
 Index::Index(StoreMemory& memory)
     : memory_(memory),
       stash_(stash_capacity(memory.max_slot_count())),
+      due_(memory.groups_per_segment()),
       books_(std::make_unique<Books[]>(kMaxExtents)) {
   for (std::uint32_t id = 0; id < memory.extent_count(); ++id) {
     if (memory.extent(id).kind == ExtentEntry::kIndex) add_extent(memory.extent(id));
@@ -39,6 +40,7 @@ void Index::add_extent(const StoreMemory::Extent& extent) {
   books.uses = std::make_unique<std::uint64_t[]>(groups);
   books.stashed = std::make_unique<Stash::Chain[]>(groups / 2);
   books.stashed_in = std::make_unique<std::atomic<std::uint32_t>[]>(segments);
+  due_.add_extent(extent.id, segments);
 }
 
 // -------------------------------------------------------------------------------------- lookup
@@ -107,6 +109,20 @@ void Index::prefetch(GroupPlace home) const {
   const Books& books = books_[home.extent];
   __builtin_prefetch(&books.uses[home.number], 1);
   __builtin_prefetch(&books.stashed[home.number / 2]);
+}
+
+// The records are scattered over memory. Prefetching them together makes the thread wait about
+// once.
+void Index::prefetch_residents(GroupPlace even) const {
+  const auto prefetch = [this](Slot slot) {
+    if (!slot.empty() && !slot.is_on_disk()) __builtin_prefetch(memory_.record(slot.location()));
+  };
+  for (const GroupPlace place : {even, even.neighbour()}) {
+    for (const std::uint64_t bits : memory_.group(place)->slots)
+      prefetch(Slot{bits});
+  }
+  for (auto e = stashed_at(even); e != Stash::kNone; e = stash_.next(e))
+    prefetch(stash_.slot(e));
 }
 
 std::optional<Index::Position> Index::find(GroupPlace home, KeyHash hash, Bytes key) const {
@@ -300,10 +316,10 @@ void Index::touch(GroupPlace home, KeyHash hash) const {
   }
 }
 
-void Index::take_use(GroupPlace home, const Position& position) const {
-  if (position.where == Where::kStash) return static_cast<void>(stash_.take_use(position.number));
-  std::uint64_t& uses = this->uses(position.where == Where::kHome ? home : home.neighbour());
-  if ((uses >> (2 * position.number) & 3U) != 0) uses -= std::uint64_t{1} << (2 * position.number);
+std::uint32_t Index::uses_of(GroupPlace home, const Position& position) const {
+  if (position.where == Where::kStash) return stash_.uses(position.number);
+  const std::uint64_t uses = this->uses(position.where == Where::kHome ? home : home.neighbour());
+  return static_cast<std::uint32_t>(uses >> (2 * position.number) & 3U);
 }
 
 void Index::touch(GroupPlace home, const Position& position) const {

@@ -33,6 +33,7 @@
 #include <optional>
 #include <string>
 
+#include "server/index/due_times.h"
 #include "server/index/stash.h"
 #include "server/memory/memory.h"
 
@@ -102,7 +103,6 @@ class Index {
   struct Resident {
     GroupPlace home;
     Position position;
-    std::uint32_t uses = 0;
   };
   // Calls visit(Resident) for each slot of the pair, stashed ones included, that leads to a record
   // in memory and has no uses left. Takes one use from each of the other slots in memory (a slot
@@ -111,18 +111,23 @@ class Index {
   void pass(GroupPlace even, Visit visit) {
     walk(even, visit, /*takes_uses=*/true);
   }
-  // The same for every slot in memory, whatever its uses, which stay. It may miss a slot that moves
-  // because `visit` erased another one.
+  // The same for every slot in memory, whatever its uses, which stay. `visit` must not change it.
   template <class Visit>
   void each_resident(GroupPlace even, Visit visit) {
     walk(even, visit, /*takes_uses=*/false);
   }
+  // Begins to fetch the records that the pair's slots lead to.
+  void prefetch_residents(GroupPlace even) const;
   // Counts a use of the slot, or of every slot that may be this key's.
   void touch(GroupPlace home, const Position& position) const;
   void touch(GroupPlace home, KeyHash hash) const;
-  // Takes a use of the slot, if it has any.
-  void take_use(GroupPlace home, const Position& position) const;
+  // The uses that are counted of the slot.
+  std::uint32_t uses_of(GroupPlace home, const Position& position) const;
   KeyHash hash_of(Slot slot) const;  // REQUIRES: not on disk
+
+  // When the records of each pair may expire first. A split keeps it true (DUE-1, DUE-2).
+  DueTimes& due() { return due_; }
+  const DueTimes& due() const { return due_; }
 
   // ---- growth (index_split.cc)
 
@@ -208,6 +213,7 @@ class Index {
 
   StoreMemory& memory_;
   Stash stash_;
+  DueTimes due_;
   std::unique_ptr<Books[]> books_;  // by extent, kMaxExtents
   std::atomic<bool> all_spilled_{false};
 };
@@ -220,16 +226,14 @@ void Index::walk(GroupPlace even, Visit& visit, bool takes_uses) {
     for (std::uint32_t i = 0; i < kSlotsPerGroup; ++i) {
       const Slot slot{memory_.group(place)->slots[i]};
       if (slot.empty() || slot.is_on_disk()) continue;
-      const auto count = static_cast<std::uint32_t>(uses >> (2 * i) & 3U);
-      if (takes_uses && count != 0) {
+      if (takes_uses && (uses >> (2 * i) & 3U) != 0) {
         uses -= std::uint64_t{1} << (2 * i);
         continue;
       }
       const bool guest = (abroad >> i & 1U) != 0;
       const auto where = guest ? Where::kNeighbour : Where::kHome;
       visit(Resident{.home = guest ? place.neighbour() : place,
-                     .position = {.where = where, .number = i, .slot = slot},
-                     .uses = count});
+                     .position = {.where = where, .number = i, .slot = slot}});
     }
   }
   for (std::uint32_t entry = stashed_at(even), next = 0; entry != Stash::kNone; entry = next) {
@@ -237,8 +241,7 @@ void Index::walk(GroupPlace even, Visit& visit, bool takes_uses) {
     const Slot slot = stash_.slot(entry);
     if (slot.is_on_disk() || (takes_uses && stash_.take_use(entry))) continue;
     visit(Resident{.home = stash_.side(entry) == 0 ? even : even.neighbour(),
-                   .position = {.where = Where::kStash, .number = entry, .slot = slot},
-                   .uses = stash_.uses(entry)});
+                   .position = {.where = Where::kStash, .number = entry, .slot = slot}});
   }
 }
 

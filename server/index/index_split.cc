@@ -101,6 +101,7 @@ void Index::split(Segment from, Segment to) {
     gone[i + 1] = leaving(old_even.neighbour(), depth);
     fill_new_pair(old_even, segments.group(to, i), {gone[i], gone[i + 1]}, depth);
   }
+  due_.split(from, to);
   // 2. The directory leads to it before the old segment refuses any reader.
   segments.show(new_prefix, to);
   segments.show(prefix, from);

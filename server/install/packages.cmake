@@ -40,9 +40,9 @@ rkv_package(server rkv-server database "key-value store with one-sided RDMA read
 rkv_package(tools rkv-tools database "key-value store with one-sided RDMA reads: client and benchmark")
 rkv_package(library librkv${soversion} libs "key-value store with one-sided RDMA reads: library")
 rkv_package(dev librkv-dev libdevel "key-value store with one-sided RDMA reads: development files")
-rkv_package(extras librkv-rdma-extras${soversion} libs "verbs library of rkv: channels, groups, message transports")
+rkv_package(extras librkv-rdma-extras${soversion} libs "verbs library of rkv: channels, datagrams, messages")
 rkv_package(extras_dev librkv-rdma-extras-dev libdevel
-  "verbs library of rkv: channels, groups, message transports, development files")
+  "verbs library of rkv: channels, datagrams, messages, development files")
 
 # Providers are loaded at run time: no library names them.
 foreach(component SERVER TOOLS LIBRARY)
@@ -50,6 +50,7 @@ foreach(component SERVER TOOLS LIBRARY)
 endforeach()
 set(CPACK_DEBIAN_SERVER_PACKAGE_CONTROL_EXTRA
   ${CMAKE_CURRENT_SOURCE_DIR}/debian/postinst ${CMAKE_CURRENT_SOURCE_DIR}/debian/prerm ${CMAKE_CURRENT_SOURCE_DIR}/debian/postrm)
+set(CPACK_DEBIAN_SERVER_PACKAGE_DEPENDS "systemd | systemd-standalone-sysusers | systemd-sysusers")
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 foreach(component library extras)
   string(TOUPPER ${component} upper)

@@ -13,6 +13,8 @@ namespace {
 // short. Longer runs are in the next bins. So the limit can only miss runs that are less than 1/32
 // longer than the request.
 constexpr std::uint32_t kMaxLooks = 64;
+// Pages that close(), reopen() and blocks_in() look at under the lock.
+constexpr std::uint32_t kPagesAtOnce = 8;
 
 // The words that fit() reads without the lock (EXTENT-4).
 std::uint64_t load(const std::uint64_t& word) {
@@ -142,13 +144,13 @@ void ExtentSpace::release(std::uint32_t unit, std::uint32_t units) {
   RKV_CHECK(length_in(page, unit) == units, "block freed with another length than it has");
   std::uint32_t first = unit;
   std::uint32_t end = unit + units;
-  if (end < units_ && test(page_of(end).free, end)) {
+  if (end < units_ && end != closed_begin_ && test(page_of(end).free, end)) {
     const std::uint32_t after = end;
     end += length_in(page_of(after), after);
     clear_item(after);
     if (number_of(after) != number_of(unit)) relist(number_of(after));
   }
-  if (unit > 0) {
+  if (unit > 0 && unit != closed_begin_) {
     const std::uint32_t before = item_before(unit);
     if (test(page_of(before).free, before)) {
       clear_item(before);
@@ -202,20 +204,24 @@ std::uint32_t ExtentSpace::best_run_in(std::uint32_t number, std::uint32_t units
   const Page& page = pages_[number];
   std::uint32_t best = 0;
   std::uint32_t best_length = ~std::uint32_t{0};
-  for_free_runs(page, [&](std::uint32_t at) {
+  const std::uint32_t start = (number - 1) * kPageUnits;
+  for_free_runs(page, [&](std::uint32_t at) RKV_NO_THREAD_SAFETY_ANALYSIS {
     const std::uint32_t length = length_in(page, at);
-    if (length < units || length >= best_length) return;
+    if (length < units || length >= best_length || is_closed(start + at)) return;
     best = at;
     best_length = length;
   });
-  return (number - 1) * kPageUnits + best;
+  return start + best;
 }
 
-// Moves the page to the list of the bin of its longest free run.
+// Moves the page to the list of the bin of its longest free run that is not closed.
 void ExtentSpace::relist(std::uint32_t number) {
   const Page& page = pages_[number];
+  const std::uint32_t start = (number - 1) * kPageUnits;
   std::uint32_t longest = 0;
-  for_free_runs(page, [&](std::uint32_t at) { longest = std::max(longest, length_in(page, at)); });
+  for_free_runs(page, [&](std::uint32_t at) RKV_NO_THREAD_SAFETY_ANALYSIS {
+    if (!is_closed(start + at)) longest = std::max(longest, length_in(page, at));
+  });
   if (longest == page.longest) return;
   if (page.longest != 0) unlink(number);
   if (longest != 0) link(number, longest);
@@ -246,6 +252,127 @@ void ExtentSpace::unlink(std::uint32_t number) {
   if (page.next != 0) return;
   store(bins_->used[bin / 64], bins_->used[bin / 64] & ~bit_of(bin));
   if (bins_->used[bin / 64] == 0) store(bins_->used_words, bins_->used_words & ~bit_of(bin / 64));
+}
+
+// ---- the closed range
+
+// First unit of the item in which `unit` lies. Pages inside a long item do not say where it began.
+std::uint32_t ExtentSpace::item_at(std::uint32_t unit) const {
+  const std::uint32_t at = unit % kPageUnits;
+  const std::uint64_t upto = bit_of(at) | (bit_of(at) - 1);
+  std::array<std::uint64_t, 2> starts = pages_[number_of(unit)].starts;
+  starts[word_of(at)] &= upto;
+  if (at < 64) starts[1] = 0;
+  std::uint32_t number = number_of(unit);
+  while (starts[0] == 0 && starts[1] == 0)
+    starts = pages_[--number].starts;
+  const std::uint32_t word = starts[1] != 0 ? 1 : 0;
+  return (number - 1) * kPageUnits + word * 64 + highest(starts[word]);
+}
+
+std::uint32_t ExtentSpace::close(std::uint32_t begin, std::uint32_t end) {
+  std::uint32_t closed = 0;
+  {
+    const MutexLock lock(mutex_);
+    RKV_CHECK(closed_begin_ == kNowhere && begin < end && end <= units_, "one range is closed");
+    closed = item_at(begin);
+    closed_begin_ = closed_end_ = closed;
+  }
+  for (std::uint32_t upto = closed; upto != end;) {
+    const MutexLock lock(mutex_);
+    const std::uint32_t number = number_of(upto);
+    upto = std::min(end, (number - 1 + kPagesAtOnce) * kPageUnits);
+    closed_end_ = upto;
+    for (std::uint32_t page = number; page <= number_of(upto - 1); ++page)
+      relist(page);
+  }
+  return closed;
+}
+
+ExtentSpace::Blocks ExtentSpace::allocate_closed(std::uint32_t units, std::uint32_t most) {
+  const MutexLock lock(mutex_);
+  const std::uint32_t first = closed_begin_;
+  RKV_CHECK(first != kNowhere, "nothing is closed");
+  const Page& page = page_of(first);
+  const std::uint32_t length = length_in(page, first);
+  if (!test(page.free, first) || length < units) return {};
+  const std::uint32_t count = std::min(most, length / units);
+  clear_item(first);
+  if (length > count * units) set_item(first + count * units, length - count * units, true);
+  for (std::uint32_t i = count; i-- > 0;)
+    set_item(first + i * units, units, false);
+  report_free();
+  return {.first = first, .count = count};
+}
+
+// From the end to the beginning, where the two runs that did not merge do so.
+void ExtentSpace::reopen() {
+  for (;;) {
+    const MutexLock lock(mutex_);
+    const std::uint32_t last = number_of(closed_end_ - 1);
+    const std::uint32_t first =
+        std::max(number_of(closed_begin_), last - std::min(last, kPagesAtOnce));
+    closed_end_ = std::max(closed_begin_, (first - 1) * kPageUnits);
+    const bool is_last = closed_end_ == closed_begin_;
+    const std::uint32_t unit = closed_begin_;
+    if (is_last) closed_begin_ = closed_end_ = kNowhere;
+    for (std::uint32_t page = first; page <= last; ++page)
+      relist(page);
+    if (!is_last) continue;
+    const std::uint32_t before = unit == 0 ? unit : item_before(unit);
+    if (before != unit && test(page_of(before).free, before) && test(page_of(unit).free, unit)) {
+      const std::uint32_t units = unit - before + length_in(page_of(unit), unit);
+      clear_item(before);
+      clear_item(unit);
+      if (number_of(before) != number_of(unit)) relist(number_of(unit));
+      set_item(before, units, true);
+    }
+    report_free();
+    return;
+  }
+}
+
+std::size_t ExtentSpace::blocks_in(std::uint32_t* from, std::uint32_t end,
+                                   std::span<Item> found) const {
+  const MutexLock lock(mutex_);
+  std::size_t count = 0;
+  std::uint32_t unit = *from;
+  const std::uint32_t last = number_of(unit) + kPagesAtOnce;
+  while (unit < end && count < found.size() && number_of(unit) < last) {
+    const Page& page = pages_[number_of(unit)];
+    const std::uint32_t at = unit % kPageUnits;
+    std::uint64_t starts = page.starts[word_of(at)] & ~(bit_of(at) - 1);
+    std::uint32_t base = unit - at % 64;
+    if (starts == 0) {
+      unit = base + 64;  // of this page or the next
+      continue;
+    }
+    const std::uint32_t start = base + lowest(starts);
+    const std::uint32_t units = length_in(page, start);
+    if (start < end && !test(page.free, start)) found[count++] = {.unit = start, .units = units};
+    unit = start + units;
+  }
+  *from = unit;
+  return count;
+}
+
+ExtentSpace::Item ExtentSpace::item_of(std::uint32_t unit) const {
+  const MutexLock lock(mutex_);
+  const std::uint32_t first = item_at(unit);
+  return {.unit = first, .units = length_in(pages_[number_of(first)], first)};
+}
+
+std::uint32_t ExtentSpace::longest_free() const {
+  const std::uint64_t words = load(bins_->used_words);
+  if (words == 0) return 0;
+  const std::uint32_t word = highest(words);
+  const std::uint64_t used = load(bins_->used[word]);
+  if (used == 0) return 0;  // it has just become empty
+  const std::uint32_t bin = word * 64 + highest(used);
+  if (bin < kPageUnits) return bin + 1;
+  // The shortest run of the bin (bin_of()).
+  const std::uint32_t above = bin - kPageUnits;
+  return (above % kBinsPerDoubling + kBinsPerDoubling) << (above / kBinsPerDoubling + 2);
 }
 
 void ExtentSpace::report_free() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "common/check.h"
 #include "server/memory/memory_sizes.h"

@@ -92,7 +92,8 @@ class StoreMemory {
   std::uint32_t extent_count() const { return extent_count_.load(std::memory_order_acquire); }
   const Extent& extent(std::uint32_t id) const { return extents_[id]; }
   std::size_t limit_bytes() const { return options_.memory_bytes; }
-  // Of everything that clients READ, allocated so far.
+  bool is_scrubbed() const { return options_.scrub; }
+  // The bytes allocated so far for everything that clients READ.
   std::size_t allocated_bytes() const { return allocated_.load(std::memory_order_relaxed); }
   // Extent sizes as long as the limit is not near.
   std::uint32_t index_extent_segments() const {

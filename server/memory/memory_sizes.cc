@@ -92,7 +92,11 @@ MemoryOptions with_sizes(const MemoryOptions& given) {
   if (options.data_extent_bytes == 0) {
     constexpr std::size_t kRoomForLargeValues = std::size_t{32} << 20;
     const std::size_t bytes = std::max(limit / 16, std::min(kRoomForLargeValues, limit / 4));
-    options.data_extent_bytes = std::min(bytes, kMaxExtentBytes) / kPageBytes * kPageBytes;
+    // The longest values are KV blocks of 16 MiB. With room for their heads an extent of 64 MiB has
+    // four of them, not three.
+    static_assert(kMaxLargeHeadBytes <= kPageBytes);
+    const std::size_t heads = bytes / kMaxValueBytes * kPageBytes;
+    options.data_extent_bytes = std::min(bytes / kPageBytes * kPageBytes + heads, kMaxExtentBytes);
   }
   return options;
 }

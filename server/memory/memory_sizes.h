@@ -34,6 +34,8 @@ struct MemoryOptions {
   std::uint32_t index_growth = 0;
   // Clients are asked to report what they READ (IdentityLine::kReportReads).
   bool report_reads = false;
+  // The memory of a removed record is overwritten with zeros (SCRUB-1 of record_allocator.h).
+  bool scrub = false;
 };
 
 inline constexpr std::size_t kPageBytes = 4096;

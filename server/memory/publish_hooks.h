@@ -24,6 +24,7 @@ enum class Step : std::uint8_t {
   kRecordLive,        // the checksum word of a prepared record
   kNewGroup,          // the checksum of a new segment's group: it verifies from here on
   kDirectory,         // an entry of the directory that clients READ
+  kScrubbed,          // a word of a block that is given back
 };
 
 #ifdef RKV_STORE_STEPS

@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "server/memory/memory_sizes.h"
+#include "server/memory/publish_hooks.h"
 #include "server/memory/size_classes.h"
 
 namespace rkv::server {
@@ -21,6 +22,9 @@ constexpr std::uint32_t kCompared = 16;
 // Each operation puts back up to this many old blocks. With one, blocks that wait after a burst
 // would accumulate.
 constexpr std::uint32_t kRetirePerCall = 2;
+// How often an operation that finds no space ends the wait of all freed blocks. Each takes some
+// microseconds.
+constexpr int kRounds = 4;
 
 // Unused bookkeeping is zero, and its pages are allocated on first use. Fails as `new` does, which
 // Server::start() reports.
@@ -45,7 +49,9 @@ std::uint32_t size_class_of(std::uint64_t units) {
 }
 
 RecordAllocator::RecordAllocator(const StoreMemory& memory, const Clock& clock, Nanos min_age)
-    : clock_(clock),
+    : memory_(memory),
+      clock_(clock),
+      scrubs_(memory.is_scrubbed()),
       classes_(std::make_unique<SizeClass[]>(kClasses)),
       max_extents_(most_extents(memory)),
       extents_(std::make_unique<Extent[]>(max_extents_)),
@@ -67,6 +73,7 @@ void RecordAllocator::add_extent(const StoreMemory::Extent& extent) {
   RKV_CHECK(number < max_extents_ && pages_used_ + pages + 1 <= max_pages_,
             "more data extents than the limit allows");
   extents_[number].id = extent.id;
+  extents_[number].units = pages * kPageUnits;
   extents_[number].space.open(pages * kPageUnits, &pages_[pages_used_], &bins_[number],
                               &free_units_);
   numbers_[extent.id] = static_cast<std::uint16_t>(number);
@@ -81,16 +88,36 @@ std::optional<Location> RecordAllocator::allocate(std::uint64_t wanted) {
   SizeClass& c = classes_[size_class_of(units)];
   auto block = take_waiting(c, units, clock_.now());
   if (!block) block = take_free(c, units);
-  if (!block) {
-    // Blocks that wait, or that were cut ahead for other sizes, may give enough space. If another
-    // thread takes that space first, the allocation fails.
+  // Blocks that wait, or that were cut ahead for other sizes, may give enough space. While this
+  // thread does not run, others may take all of it, and free what they have had.
+  for (int round = 0; round < kRounds && !block; ++round) {
     put_back_everything();
-    block = take_free(c, units);
+    block = take_from_any(c, units);
   }
   return block;
 }
 
+// SCRUB-1. Readers may READ the block meanwhile. What they see does not verify: a record without
+// its first word or some of its bytes, or zeros, which are no record's lengths.
+void RecordAllocator::scrub(Location block, std::uint64_t units) const {
+  auto* words = reinterpret_cast<std::uint64_t*>(memory_.record(block, units));
+  constexpr std::uint64_t kUnitWords = kUnitBytes / sizeof(std::uint64_t);
+  for (const std::uint64_t* const end = words + units * kUnitWords; words != end;
+       words += kUnitWords) {
+    for (std::uint64_t i = 0; i < kUnitWords; ++i) {
+      store_word(words + i, 0);
+      after_step(Step::kScrubbed, words + i);
+    }
+  }
+}
+
 void RecordAllocator::release(Location at, std::uint64_t units) {
+  if (scrubs_) [[unlikely]]
+    scrub(at, units);
+  release_unwritten(at, units);
+}
+
+void RecordAllocator::release_unwritten(Location at, std::uint64_t units) {
   const Block block{.at = at, .units = static_cast<std::uint32_t>(units)};
   SizeClass& c = classes_[size_class_of(units)];
   const Nanos now = clock_.now();
@@ -179,6 +206,16 @@ std::optional<Location> RecordAllocator::take_free(SizeClass& c, std::uint32_t u
   return std::nullopt;
 }
 
+// Looks into each extent under its lock. A hint would not do: while another thread cuts a block
+// from the only run of an extent, the extent seems to have none. The write would be refused for
+// lack of memory, although nearly all of it may be free.
+std::optional<Location> RecordAllocator::take_from_any(SizeClass& c, std::uint32_t units) {
+  std::optional<Location> block;
+  for (std::uint32_t number = 0; number < extents() && !block; ++number)
+    block = take_from(extents_[number], c, units);
+  return block;
+}
+
 std::optional<Location> RecordAllocator::take_from(Extent& extent, SizeClass& c,
                                                    std::uint32_t units) {
   const std::uint32_t most = units <= kMaxCutAhead ? kPageUnits / units : 1;
@@ -215,6 +252,37 @@ void RecordAllocator::put_back_everything() {
       put_back(c.pop_waiting());
     put_back(c.ready, std::exchange(c.ready_count, 0), c.ready_units);
   }
+}
+
+std::size_t RecordAllocator::allocate_closed(std::uint32_t number, std::uint64_t units,
+                                             std::span<Location> blocks) {
+  Extent& extent = extents_[number];
+  const ExtentSpace::Blocks found = extent.space.allocate_closed(
+      static_cast<std::uint32_t>(units), static_cast<std::uint32_t>(blocks.size()));
+  for (std::uint32_t i = 0; i < found.count; ++i)
+    blocks[i] = Location::of(extent.id, found.first + i * static_cast<std::uint32_t>(units));
+  SizeClass& c = classes_[size_class_of(units)];
+  const MutexLock lock(c.mutex);
+  c.used_units += found.count * units;
+  return found.count;
+}
+
+void RecordAllocator::release_at_once(Location at, std::uint64_t units) {
+  if (scrubs_) [[unlikely]]
+    scrub(at, units);
+  {
+    SizeClass& c = classes_[size_class_of(units)];
+    const MutexLock lock(c.mutex);
+    c.used_units -= units;
+  }
+  put_back({.at = at, .units = static_cast<std::uint32_t>(units)});
+}
+
+std::uint64_t RecordAllocator::longest_free_bytes() const {
+  std::uint64_t longest = 0;
+  for (std::uint32_t number = 0; number < extents(); ++number)
+    longest = std::max<std::uint64_t>(longest, extents_[number].space.longest_free());
+  return longest * kUnitBytes;
 }
 
 RecordAllocator::Usage RecordAllocator::usage() const {

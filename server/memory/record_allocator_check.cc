@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "server/memory/record_allocator.h"
 #include "server/memory/size_classes.h"
@@ -27,8 +28,10 @@ std::string ExtentSpace::check_item(std::uint32_t unit, std::uint32_t units) con
   if (last != number_of(unit) && pages_[last].entered_from != unit)
     return fmt::format("unit {}: the page where the item ends does not name its start", unit);
   if (!test(page.free, unit)) return {};
-  if (page.longest < units) return fmt::format("unit {}: a free run that is not listed", unit);
-  if (unit + units < units_ && test(pages_[number_of(unit + units)].free, unit + units))
+  if (page.longest < units && !is_closed(unit))
+    return fmt::format("unit {}: a free run that is not listed", unit);
+  if (unit + units < units_ && unit + units != closed_begin_ &&
+      test(pages_[number_of(unit + units)].free, unit + units))
     return fmt::format("unit {}: two free runs that were not merged", unit);
   return {};
 }
@@ -80,10 +83,41 @@ std::string RecordAllocator::Check::claim(Location block, std::uint64_t units) {
   return {};
 }
 
+bool RecordAllocator::Check::is_zero(Bytes bytes) {
+  if (bytes.empty()) return true;
+  const std::byte* const from = bytes.data();
+  return from[0] == std::byte{} && std::memcmp(from, from + 1, bytes.size() - 1) == 0;
+}
+
+// Whether the items of an extent tile it, and those that were not claimed are zero (SCRUB-1).
+// REQUIRES: only records were claimed.
+std::string RecordAllocator::Check::check_extent(std::size_t number, std::uint64_t* blocks) const {
+  const Extent& extent = records_.extents_[number];
+  const ExtentSpace::Tiling tiling = extent.space.check();
+  if (!tiling.violation.empty()) return fmt::format("extent {}: {}", extent.id, tiling.violation);
+  *blocks = tiling.blocks;
+  if (!records_.scrubs_) return {};
+  const std::vector<bool>& claimed = claimed_[number];
+  for (std::uint32_t unit = 0; unit < extent.units;) {
+    const ExtentSpace::Item item = extent.space.item_of(unit);
+    const std::byte* const bytes =
+        records_.memory_.record(Location::of(extent.id, unit), item.units);
+    const bool is_record = unit < claimed.size() && claimed[unit];
+    if (!is_record && !is_zero({bytes, item.units * kUnitBytes}))
+      return fmt::format("extent {}, unit {}: no record, and not zero (SCRUB-1)", extent.id, unit);
+    unit += item.units;
+  }
+  return {};
+}
+
 std::string RecordAllocator::Check::finish() {
   const std::uint64_t used = records_.usage().used_bytes;
   if (used != units_ * kUnitBytes)
     return fmt::format("used_bytes is {}, but the records use {}", used, units_ * kUnitBytes);
+  std::vector<std::uint64_t> blocks(claimed_.size());
+  for (std::size_t number = 0; number < claimed_.size(); ++number) {
+    if (std::string wrong = check_extent(number, &blocks[number]); !wrong.empty()) return wrong;
+  }
   for (std::uint32_t i = 0; i < kClasses; ++i) {
     const SizeClass& c = records_.classes_[i];
     const MutexLock lock(c.mutex);
@@ -102,13 +136,10 @@ std::string RecordAllocator::Check::finish() {
     }
   }
   for (std::size_t number = 0; number < claimed_.size(); ++number) {
-    const ExtentSpace::Tiling tiling = records_.extents_[number].space.check();
-    if (!tiling.violation.empty())
-      return fmt::format("extent {}: {}", records_.extents_[number].id, tiling.violation);
     const auto known = static_cast<std::uint64_t>(std::ranges::count(claimed_[number], true));
-    if (known != tiling.blocks)
+    if (known != blocks[number])
       return fmt::format("extent {}: {} blocks, {} of them accounted for",
-                         records_.extents_[number].id, tiling.blocks, known);
+                         records_.extents_[number].id, blocks[number], known);
   }
   return {};
 }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "rkv/durability.h"
-#include "server/network/facts.h"
+#include "server/clients/network/facts.h"
+#include "server/group/replica/group_status.h"
 #include "server/persistence/applier.h"
-#include "server/replica/group_status.h"
 #include "server/request/timings.h"
 #include "server/request/worker_counters.h"
 #include "server/store/store.h"
@@ -64,7 +64,8 @@ struct ServerFacts {
   LoadFacts load;
   std::vector<WorkerFacts> workers;
   std::vector<EndpointFacts> endpoints;
-  RefusalCounts refusals{};  // connections refused, by reason
+  RefusalCounts refusals{};      // connections refused, by reason
+  std::uint64_t challenges = 0;  // clients that were asked to prove which user they are
   std::uint64_t max_clients = 0;
   Durability durability = Durability::kMemory;
   std::uint64_t epoch = 0;

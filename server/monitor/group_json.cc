@@ -22,6 +22,7 @@ Json member_json(const GroupStatus::Member& member) {
   if (member.lag) {
     json["connected"] = member.lag->is_connected;
     json["needs_copy"] = member.lag->needs_copy;
+    json["unreachable"] = member.lag->is_unreachable;
     json["lag_bytes"] = member.lag->bytes;
     json["lag_seconds"] = in_seconds(member.lag->age);
     json["silent_seconds"] = in_seconds(member.lag->silent_for);
@@ -65,7 +66,9 @@ Json group_json(const GroupStatus& group) {
       {"connections", group.connections},
       {"connected", group.is_connected},
       {"etcd_silent_seconds", in_seconds(group.etcd_silent_for)},
+      {"etcd_refuses_seconds", in_seconds(group.etcd_refuses_for)},
       {"etcd_has_lost_data", group.etcd_has_lost_data},
+      {"etcd_has_another_group", group.etcd_has_another},
       {"copy_sent", copies_json(group.sent)},
       {"copy_received", copies_json(group.received)},
   };

@@ -78,6 +78,9 @@ void add_standing(Families& add, const GroupStatus& group) {
           group.in_sync_count());
   add.one("kvserver_group_etcd_silent_seconds", "gauge",
           "How long etcd has not answered; 0 while it answers.", in_s(group.etcd_silent_for));
+  add.one("kvserver_group_etcd_refuses_seconds", "gauge",
+          "How long etcd has stored no change although one was tried; 0 while it does.",
+          in_s(group.etcd_refuses_for));
 }
 
 void add_log(Exposition& out, Families& add, const GroupStatus& group) {
@@ -110,7 +113,7 @@ void add_copies(Families& add) {
                    [](const Copies& copies) { return copies.failed; });
 }
 
-// Of the other replicas, by the primary.
+// The lags of the other replicas, reported by the primary.
 void add_lags(Families& add) {
   using Member = GroupStatus::Member;
   const auto of_lag = [](auto get) {
@@ -143,9 +146,8 @@ void add_group(Exposition& out, const GroupStatus& group) {
   add.one("kvserver_group_copies_sent_total", "counter", "Copies that were sent completely.",
           group.sent.done);
   if (group.role != GroupStatus::Role::kPrimary) return;
-  // Alone, a primary needs no lease.
   add.one("kvserver_group_lease_seconds", "gauge",
-          "For how much longer the primary is believed; +Inf: it is the only one in sync.",
+          "For how much longer the primary is believed; +Inf: it is alone and needs no lease.",
           group.lease_left ? in_s(*group.lease_left) : std::numeric_limits<double>::infinity());
   add_lags(add);
 }

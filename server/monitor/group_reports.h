@@ -1,4 +1,4 @@
-// What the reports (reports.h) say of a replicated group.
+// The parts of the reports (reports.h) about a replicated group.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "common/clock.h"
+#include "server/group/replica/group_status.h"
 #include "server/monitor/exposition.h"
-#include "server/replica/group_status.h"
 
 namespace rkv::server {
 

@@ -43,10 +43,13 @@ void GroupWatch::look_at_lease(const GroupStatus& status, Nanos now) {
   if (unserved_since_ == 0) unserved_since_ = now;
   if (has_told_unserved_ || now - unserved_since_ < kWorthALine) return;
   has_told_unserved_ = true;
+  const char* const etcd = status.etcd_silent_for != 0    ? "does not answer"
+                           : status.etcd_refuses_for != 0 ? "stores no change"
+                                                          : "answers";
   log_warn(EventName("lease_lost"),
-           "this primary serves nobody: replicas in sync that do not answer: {}; etcd {}",
-           field("silent", silent_ones(status)),
-           status.etcd_silent_for == 0 ? "answers" : "does not answer, so they cannot be left out");
+           "this primary serves nobody: replicas in sync that do not answer: {}; etcd {}{}",
+           field("silent", silent_ones(status)), etcd,
+           std::string_view(etcd) == "answers" ? "" : ", so they cannot be left out");
 }
 
 void GroupWatch::look_at_copies(const GroupStatus& status) {

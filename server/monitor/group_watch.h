@@ -5,7 +5,7 @@
 // Thread safety: none.
 #pragma once
 
-#include "server/replica/group_status.h"
+#include "server/group/replica/group_status.h"
 
 namespace rkv::server {
 

@@ -14,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -124,6 +125,21 @@ bool is_numeric(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
+// Returns the part of an address that counts as one host (HTTPD-1).
+std::string host_at(const sockaddr* address) {
+  if (address == nullptr) return {};
+  if (address->sa_family == AF_INET) {
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(address);
+    return {reinterpret_cast<const char*>(&v4->sin_addr), sizeof v4->sin_addr};
+  }
+  if (address->sa_family != AF_INET6) return {};
+  const auto* const bytes = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr.s6_addr;
+  const auto* const text = reinterpret_cast<const char*>(bytes);
+  const bool is_v4 =
+      IN6_IS_ADDR_V4MAPPED(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  return is_v4 ? std::string(text + 12, 4) : std::string(text, 8);
+}
+
 HttpAnswer no_such_host(const std::string& host) {
   return {
       .status = MHD_HTTP_MISDIRECTED_REQUEST,
@@ -145,7 +161,8 @@ class MicrohttpdServer final : public HttpServer {
   struct Connection {
     int fd;
     Nanos since;
-    bool ended;
+    std::string host;
+    bool ended = false;
   };
   static MHD_Result on_request(void* self, MHD_Connection* connection, const char* url,
                                const char* method, const char* version, const char* body,
@@ -161,6 +178,7 @@ class MicrohttpdServer final : public HttpServer {
   bool somebody_waits() const;
   bool refuse_one();
   void sweep();
+  Connection& oldest_of_most();
   void end(Connection& connection);
 
   std::vector<std::string> names_;  // lower case (HTTPD-5)
@@ -274,10 +292,22 @@ bool MicrohttpdServer::refuse_one() {
 // HTTPD-1, HTTPD-2. The library notices that a connection was shut down, and closes it.
 void MicrohttpdServer::sweep() {
   const Nanos now = clock_.now();
-  const std::size_t extra = all_.size() - std::min(all_.size(), kConnections);
-  for (std::size_t i = 0; i < all_.size(); ++i) {
-    if (i < extra || now - all_[i].since >= kLongestRequest) end(all_[i]);
+  for (Connection& one : all_) {
+    if (now - one.since >= kLongestRequest) end(one);
   }
+  const auto is_open = [](const Connection& one) { return !one.ended; };
+  for (auto open = std::ranges::count_if(all_, is_open);
+       open > static_cast<std::ptrdiff_t>(kConnections); --open)
+    end(oldest_of_most());
+}
+
+// REQUIRES: one is open.
+MicrohttpdServer::Connection& MicrohttpdServer::oldest_of_most() {
+  std::map<std::string_view, std::size_t> counts;
+  for (const Connection& one : all_)
+    counts[one.host] += one.ended ? 0 : 1;
+  const auto of_host = [&](const Connection& one) { return one.ended ? 0 : counts[one.host]; };
+  return *std::ranges::max_element(all_, {}, of_host);  // the first of the greatest
 }
 
 void MicrohttpdServer::end(Connection& connection) {
@@ -289,7 +319,9 @@ void MicrohttpdServer::on_connection(void* self, MHD_Connection* connection, voi
   auto& server = *static_cast<MicrohttpdServer*>(self);
   const int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
   if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-    server.all_.push_back({.fd = fd, .since = server.clock_.now(), .ended = false});
+    const sockaddr* const from =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+    server.all_.push_back({.fd = fd, .since = server.clock_.now(), .host = host_at(from)});
   } else {
     std::erase_if(server.all_, [&](const Connection& one) { return one.fd == fd; });
   }

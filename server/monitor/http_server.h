@@ -9,8 +9,10 @@
 // class adds the bounds:
 //
 // Invariants:
-//  HTTPD-1  At most kConnections are open. A further connection ends the oldest: clients that hold
-//      connections open without sending cannot lock others out.
+//  HTTPD-1  At most kConnections are open. A further one ends the oldest of the host that has most:
+//      clients that hold connections open without sending cannot lock others out, and one that
+//      opens them without pause ends its own, not the slow request of another host. An IPv6 network
+//      of 64 bits counts as a host.
 //  HTTPD-2  No connection lives longer than kLongestRequest, whatever it sends or reads. Each
 //      carries one request and ends with its answer.
 //  HTTPD-3  The request line, the headers and the read buffer fit kRequestBytes; a body is not

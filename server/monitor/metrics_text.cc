@@ -101,6 +101,8 @@ void add_endings(Exposition& out, const ServerFacts& facts) {
              "Clients that were not accepted, by reason.");
   for (std::size_t i = 0; i < kRefusalReasons; ++i)
     out.sample({{"reason", name_of(static_cast<RefusalReason>(i))}}, facts.refusals[i]);
+  counter(out, "kvserver_challenges_total", "Clients that were asked to prove which user they are.",
+          facts.challenges);
   out.family("kvserver_connections_dropped_total", "counter",
              "Connections that the server closed while the client was alive, by reason.");
   for (std::size_t i = 0; i < kDropReasons; ++i) {
@@ -178,6 +180,16 @@ void add_memory(Exposition& out, const ServerFacts& facts) {
         store.memory_bytes);
   gauge(out, "kvserver_data_used_bytes", "Data memory in blocks that hold records.",
         store.data_bytes_used);
+  gauge(
+      out, "kvserver_longest_free_bytes",
+      "Longest free run of data memory, about: a longer value needs others to be moved or dropped.",
+      store.longest_free_bytes);
+  gauge(out, "kvserver_large_bytes_under_way",
+        "Data memory in blocks of large values that are still arriving.",
+        store.large_bytes_under_way);
+  counter(out, "kvserver_large_values_refused_total",
+          "Large values refused because others under way have all memory for them.",
+          store.large_refused);
   out.family("kvserver_extents", "gauge", "Memory regions of the store.");
   out.sample({{"kind", "index"}}, facts.memory.index_extents);
   out.sample({{"kind", "data"}}, facts.memory.data_extents);

@@ -18,7 +18,7 @@ const char* consequence_of(const LogFacts& log) {
   return log.disk == DiskState::kOk ? "" : ": writes are refused, reads go on";
 }
 
-// Of a server that has begun to serve.
+// The text of a server that has begun to serve.
 std::string serving_text(const ServerFacts& facts, const GroupStatus* group, bool is_ready) {
   const std::string closed = closed_endpoints(facts);
   if (!has_way_in(facts)) return "no client can reach it\n" + closed;
@@ -106,8 +106,8 @@ void Monitor::close() {
   group_ = nullptr;
 }
 
-// Nothing is stuck while the server starts or stops: workers have not begun, or are ending. A
-// backup has a thread that follows the group.
+// Reports nothing while the server starts or stops: workers have not begun, or are ending. A backup
+// has a thread that follows the group.
 std::string Monitor::stuck() const {
   if (group_ && phase_ != ServerState::kStopping) {
     if (std::string stuck = stuck_replicator(*group_(), clock_.now()); !stuck.empty()) return stuck;

@@ -1,5 +1,5 @@
 // Reports: a server's facts for operators and programs, as `kvclient stats` shows them and as the
-// --metrics endpoint serves them. README.md describes both.
+// --metrics endpoint serves them. STATISTICS.md describes both.
 //
 // Thread safety: pure functions; workers may count meanwhile. All of them allocate and ask the
 // system for CPU time, memory and open files.
@@ -33,7 +33,7 @@ std::uint64_t requests_waiting(const WorkerFacts& worker);
 // Requests that the worker's clients may have unanswered.
 std::uint64_t credits_granted(const WorkerFacts& worker);
 
-// What /readyz says by its status: clients are served, or this is a backup in sync. `facts`:
+// Whether /readyz reports success: clients are served, or this is a backup in sync. `facts`:
 // nullptr until the server has begun to serve.
 bool is_ready(const ServerState& state, const ServerFacts* facts);
 // Whether clients can reach the server over at least one network.

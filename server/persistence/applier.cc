@@ -57,8 +57,8 @@ Status Applier::stop() {
   } else {
     drain();
   }
-  // What a group's other replicas do not have yet was not answered, and the next primary decides
-  // about it. So it is not lost here.
+  // Writes that a group's other replicas do not have yet were not answered, and the next primary
+  // decides about them. So they do not count as lost here.
   if (log_.sync_mark() >= log_.last_for_disk()) return {};
   log_error(EventName("writes_lost"),
             "{} bytes of accepted writes could not be saved: the disk has failed",
@@ -206,7 +206,7 @@ void Applier::sync() {
   changed_();
 }
 
-// False: everything is synced, but the log's space could not be given back.
+// Returns false if everything is synced, but the log's space could not be given back.
 bool Applier::all_saved() {
   // APPL-7: after advance() frees what is consumed, a new entry may end up to this sequence.
   const std::uint64_t last = log_.consumed() + log_.capacity_bytes() / 8;

@@ -39,7 +39,7 @@
 #include "common/clock.h"
 #include "rkv/durability.h"
 #include "rkv/result.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 #include "server/persistence/last_writes.h"
 #include "server/persistence/storage.h"
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/log.h"
-#include "server/persistence/disk_state.h"
+#include "server/log/disk_state.h"
 #include "server/persistence/wal/log_files.h"
 
 namespace rkv::server::database {

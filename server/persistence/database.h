@@ -57,7 +57,7 @@ struct Records {
   rocksdb::ColumnFamilyHandle* family;
   ReadErrors& errors;
 };
-// As the functions of StorageEngine with these names.
+// Like the functions of StorageEngine with these names.
 using RangeVisitor = std::function<bool(const RecordFields&)>;
 Status read_range(const Records& records, const KeyRange& range, const RangeVisitor& visit);
 using Visitor = std::function<Status(const RecordFields&)>;

@@ -1,5 +1,5 @@
 // The note (StorageEngine::write_note) in which a replica of a group keeps the history of its log:
-// 12 bytes for each term, term 4 and last version 8. replica/replica_storage.* writes it. The
+// 12 bytes for each term, term 4 and last version 8. group/replica/replica_storage.* writes it. The
 // inspection reads it, because a backup's records have versions that another server gave out.
 //
 // Thread safety: pure functions.

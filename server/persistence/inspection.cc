@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <rocksdb/sst_file_reader.h>
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 #include <vector>

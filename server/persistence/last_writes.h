@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 
 namespace rkv::server {
 

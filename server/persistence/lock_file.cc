@@ -37,14 +37,25 @@ struct Holder {
   pid_t pid = 0;
   std::uint64_t start_time = 0;
   std::string machine_boot;
+  std::string place;  // of the file (place_of()), if no earlier holder lives; else empty
 
-  std::string line() const { return fmt::format("{} {} {}\n", pid, start_time, machine_boot); }
+  std::string line() const {
+    return fmt::format("{} {} {} {}\n", pid, start_time, machine_boot, place);
+  }
   static Holder parse(const std::string& line) {
     Holder holder;
-    std::istringstream(line) >> holder.pid >> holder.start_time >> holder.machine_boot;
+    std::istringstream(line) >> holder.pid >> holder.start_time >> holder.machine_boot >>
+        holder.place;
     return holder;
   }
 };
+
+// A copy of the file is at another place.
+std::string place_of(int fd) {
+  struct stat found{};
+  if (fstat(fd, &found) != 0) return {};
+  return fmt::format("{}:{}", found.st_dev, found.st_ino);
+}
 
 // Field 22 of /proc/PID/stat, or 0 when the process does not exist. Fields are counted after the
 // last ')', because the name in field 2 may contain anything.
@@ -66,8 +77,11 @@ std::string machine_boot() {
   return id.substr(0, id.find('\n'));
 }
 
-Holder ourselves() {
-  return {.pid = getpid(), .start_time = start_time_of(getpid()), .machine_boot = machine_boot()};
+Holder ourselves(std::string place) {
+  return {.pid = getpid(),
+          .start_time = start_time_of(getpid()),
+          .machine_boot = machine_boot(),
+          .place = std::move(place)};
 }
 
 bool is_running(const Holder& holder) {
@@ -182,7 +196,11 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
       return fail(Code::kBusy, "the previous server is still running");
     }
   }
-  if (const Status written = write_holder(fd, ourselves()); !written) {
+  const std::string place = place_of(fd);
+  lock.others_have_ended_ =
+      before.machine_boot == machine_boot() && !place.empty() && before.place == place;
+  if (const Status written = write_holder(fd, ourselves(lock.others_have_ended_ ? place : ""));
+      !written) {
     *sentence = fmt::format(
         "cannot write {}: {}: free space on the disk of the data directory, or check it", path,
         to_string(written.error()));
@@ -191,7 +209,13 @@ Result<LockFile> LockFile::acquire(const std::string& directory, std::string* se
   return lock;
 }
 
-LockFile::LockFile(LockFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+void LockFile::settle() {
+  if (std::exchange(others_have_ended_, true)) return;
+  (void)write_holder(fd_, ourselves(place_of(fd_)));
+}
+
+LockFile::LockFile(LockFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), others_have_ended_(other.others_have_ended_) {}
 
 LockFile::~LockFile() {
   if (fd_ >= 0) close(fd_);

@@ -2,7 +2,9 @@
 // process has ended.
 //
 // `<directory>/LOCK` carries an open-file-description lock for as long as the process lives. The
-// file holds the pid, the start time and the machine's boot ID of the lock's holder. A killed
+// file holds the pid, the start time and the machine's boot ID of the lock's holder, and, once that
+// is certain, which file it is: then no process that has used the directory before lives anywhere.
+// A killed
 // server may still answer one-sided READs for some milliseconds after its lock is free, because the
 // kernel closes its descriptors one after the other. The next server therefore waits until that
 // process has ended. For the same reason the lock is the first descriptor that the server opens, it
@@ -34,6 +36,12 @@ class LockFile {
   // Holds no lock if no server has ever used the directory. Does not block. kConflict: a server
   // holds it.
   static Result<LockFile> share(const std::string& directory, std::string* sentence);
+  // Whether all processes that have used the directory before have ended for certain. The lock says
+  // so of those of this machine since it was booted. A directory that was copied, or was used by
+  // another machine, may have a process that lives on there.
+  bool others_have_ended() const { return others_have_ended_; }
+  // From now on they have, or do no harm. A failure is found out by the next start, which waits.
+  void settle();
   LockFile(LockFile&& other) noexcept;
   LockFile& operator=(LockFile&&) = delete;
   LockFile(const LockFile&) = delete;
@@ -43,6 +51,7 @@ class LockFile {
  private:
   explicit LockFile(int fd) : fd_(fd) {}
   int fd_;
+  bool others_have_ended_ = false;
 };
 
 }  // namespace rkv::server

@@ -27,9 +27,9 @@
 // Column families: "default" holds the data. "rkv" holds the format version, the hash seed, the
 // mark of the log stamps, the boot counter, the time of the last start, and notes.
 //
-// Thread safety: one thread at a time, except checkpoint(), stop_checkpoints(), read_range(),
-// read(), read_from(), estimated_records(), reopened() and damaged_reads(), which any thread may
-// call. All calls may block on the disk.
+// Thread safety: one thread at a time, except write_note(), checkpoint(), stop_checkpoints(),
+// read_range(), read(), read_from(), estimated_records(), reopened() and damaged_reads(), which any
+// thread may call. All calls may block on the disk.
 //
 // Errors: kIo, kCorrupt, kPermission, kConflict (the directory is another program's, or in use),
 // kVersionMismatch, kOutOfMemory. RocksDB's full error text is logged here.
@@ -102,7 +102,8 @@ class StorageEngine final : public Storage {
   // nullopt: there is none.
   Result<std::optional<std::string>> note(std::string_view name) const;
   void add_note(std::string_view name, Bytes bytes);      // to the pending batch
-  Status write_note(std::string_view name, Bytes bytes);  // at once, synced
+  // At once, synced. Any thread. kIo also while recover() has the database closed.
+  Status write_note(std::string_view name, Bytes bytes);
 
   std::uint64_t estimated_records() const;  // for progress lines: may be far off
 

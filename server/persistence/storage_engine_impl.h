@@ -139,6 +139,7 @@ class StorageEngine::Impl {
   Result<std::uint64_t> read_or_draw(const char* key);
   Result<std::uint64_t> draw(const char* key);
   Status put_meta(const char* what, const char* key, Bytes value);
+  rocksdb::Status put_synced(const rocksdb::Slice& key, Bytes value);  // any thread
   Status begin_behind(std::uint32_t claimed);
   Status write_boot(std::uint32_t number);
   void take(rocksdb::DB* db, const std::vector<rocksdb::ColumnFamilyHandle*>& handles);

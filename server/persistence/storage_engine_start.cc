@@ -162,11 +162,14 @@ Result<std::uint64_t> StorageEngine::Impl::draw(const char* key) {
 }
 
 Status StorageEngine::Impl::put_meta(const char* what, const char* key, Bytes value) {
+  return check(what, put_synced(key, value));
+}
+
+rocksdb::Status StorageEngine::Impl::put_synced(const rocksdb::Slice& key, Bytes value) {
   rocksdb::WriteOptions synced;
   synced.sync = true;
   const auto put = guarded([&] { return db_->Put(synced, meta_, key, slice(value)); });
-  RKV_RETURN_IF_ERROR(check(what, put));
-  return check(what, files_->failure());  // RocksDB does not report it (LOGF-2)
+  return put.ok() ? files_->failure() : put;  // RocksDB does not report it (LOGF-2)
 }
 
 Status StorageEngine::Impl::read_meta() {
@@ -237,8 +240,13 @@ Result<std::optional<std::string>> StorageEngine::Impl::note(std::string_view na
   return bytes;
 }
 
+// Beside the thread that writes: what it logs of a failing disk is not said twice (check()).
 Status StorageEngine::Impl::write_note(std::string_view name, Bytes bytes) {
-  return put_meta("write a note", database::note_key(name).c_str(), bytes);
+  const auto lock = shared();
+  if (db_ == nullptr || reads_only_) return disk_has_failed();
+  const rocksdb::Status written = put_synced(database::note_key(name), bytes);
+  if (written.ok()) return {};
+  return std::unexpected(database::to_error(written, written.ToString()));
 }
 
 // Skips kSkippedBoots numbers, so that claims unknown here are not repeated.

@@ -1,19 +1,14 @@
 #include "server/program/config_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <toml++/toml.h>
-#include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <expected>
 #include <string_view>
 #include <utility>
 
+#include "common/named_file.h"
 #include "common/parse.h"
-#include "server/persistence/files.h"
 
 namespace rkv::server {
 
@@ -21,23 +16,6 @@ namespace {
 
 // A longer file is not a configuration file, and may be endless (a device).
 constexpr std::size_t kLongest = std::size_t{1} << 20;
-
-// Returns the file's bytes, or why they cannot be read.
-std::expected<std::string, std::string> whole_file(const std::string& path) {
-  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) return std::unexpected(strerror(errno));
-  std::string text;
-  std::array<char, 4096> piece{};
-  for (;;) {
-    const ssize_t got = read(fd.get(), piece.data(), piece.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return std::unexpected(strerror(errno));
-    if (got == 0) return text;
-    text.append(piece.data(), static_cast<std::size_t>(got));
-    if (text.size() > kLongest)
-      return std::unexpected("it is longer than 1 MiB, too long for a configuration");
-  }
-}
 
 // Converts a TOML value to text; the error says what is wrong with the value.
 std::expected<std::string, std::string> as_setting(std::string_view key, const toml::node& node) {
@@ -57,10 +35,12 @@ std::expected<std::string, std::string> as_setting(std::string_view key, const t
 ConfigFile read_config_file(const std::string& path) {
   ConfigFile file;
   try {
-    const auto text = whole_file(path);
+    const auto text = read_named_file(path, kLongest);
     if (!text) {
-      file.error = fmt::format("cannot read the configuration file {}: {}",
-                               path.empty() ? "\"\"" : shown(path), text.error());
+      file.error = fmt::format(
+          "cannot read the configuration file {}: {}", path.empty() ? "\"\"" : shown(path),
+          text.error().is_too_long ? "it is longer than 1 MiB, too long for a configuration"
+                                   : text.error().why);
       file.could_be_read = false;
       return file;
     }

@@ -1,7 +1,9 @@
 #include "server/program/logging.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -12,7 +14,9 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "common/parse.h"
+#include "common/standard_streams.h"
 #include "server/program/log_limiter.h"
+#include "server/program/log_writer.h"
 
 namespace rkv::server {
 
@@ -47,11 +51,39 @@ nlohmann::ordered_json value_of(const LogField& field) {
   return number.is_number() ? number : nlohmann::ordered_json(field.value);  // else nan, inf
 }
 
-// Thread safety: write and summarise may be called from any thread.
+// Lines as spdlog has formatted them, on their way to stderr: by the writer's thread once it is
+// started; before, by the caller. Thread safety: one caller at a time.
+class Output final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  void start(LogWriter::Notice notice) {
+    writer_ = new LogWriter(STDERR_FILENO, std::move(notice));
+  }
+  LogWriter* writer() const { return writer_; }
+  std::string formatted(const spdlog::details::log_msg& message) const {
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    return {text.data(), text.size()};
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    std::string line = formatted(message);
+    if (writer_ == nullptr) {
+      write_to_stderr(line, kReaderWaitMs);
+    } else {
+      writer_->add(std::move(line));
+    }
+  }
+  void flush_() override {}
+
+  LogWriter* writer_ = nullptr;  // never destroyed, as the sink
+};
+
+// Thread safety: any thread, from start() on.
 class Sink {
  public:
   explicit Sink(LogFormat format)
-      : format_(format), logger_("kvserver", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+      : format_(format), output_(std::make_shared<Output>()), logger_("kvserver", output_) {
     logger_.set_pattern(format == LogFormat::kText ? "%Y-%m-%d %H:%M:%S.%e %l: %v" : "%v");
     logger_.set_level(spdlog::level::debug);  // set_log_level() decides what is logged
   }
@@ -66,16 +98,43 @@ class Sink {
     const MutexLock lock(mutex_);
     tell_floods(at_the_end ? LogLimiter::kEnd : clock_.now());
   }
+  void start() {
+    const MutexLock lock(mutex_);
+    if (output_->writer() != nullptr) return;
+    output_->start([this](std::uint64_t lost) { return lost_line(lost); });
+  }
+  // Without the mutex: no thread waits for this one meanwhile.
+  void flush(int most_ms) {
+    LogWriter* writer = nullptr;
+    {
+      const MutexLock lock(mutex_);
+      writer = output_->writer();
+    }
+    if (writer != nullptr) writer->flush(most_ms);
+  }
 
  private:
+  // The line before the first one that is queued after others were lost.
+  std::string lost_line(std::uint64_t lost) const {
+    const std::array<LogField, 1> fields = {
+        {{.name = "count", .value = std::to_string(lost), .is_number = true}}};
+    const std::string text =
+        fmt::format("{} log lines are lost: standard error did not take them", lost);
+    const LogEvent event{
+        .level = LogLevel::kWarn, .name = "log_lost", .text = text, .fields = fields};
+    return output_->formatted({"kvserver", spdlog::level::warn,
+                               format_ == LogFormat::kText ? text : json_line(event, unix_ms())});
+  }
+  static std::int64_t unix_ms() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  }
   void put(const LogEvent& event) RKV_REQUIRES(mutex_) {
     if (format_ == LogFormat::kText) {
       logger_.log(level_of(event.level), "{}", printable(event.text));
       return;
     }
-    const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::system_clock::now().time_since_epoch());
-    logger_.log(level_of(event.level), "{}", json_line(event, now.count()));
+    logger_.log(level_of(event.level), "{}", json_line(event, unix_ms()));
   }
   void tell_floods(Nanos now) RKV_REQUIRES(mutex_) {
     for (const LogLimiter::Flood& flood : limiter_.take_over(now)) {
@@ -90,6 +149,7 @@ class Sink {
 
   const LogFormat format_;
   const SteadyClock clock_;
+  const std::shared_ptr<Output> output_;
   spdlog::logger logger_;
   Mutex mutex_;  // also keeps lines in order
   LogLimiter limiter_ RKV_GUARDED_BY(mutex_);
@@ -120,8 +180,19 @@ void install_log_sink(LogLevel least, LogFormat format) {
   set_log_level(least);
 }
 
-void summarise_log(bool at_the_end) {
-  if (installed() != nullptr) installed()->summarise(at_the_end);
+void start_log_writer() {
+  if (installed() != nullptr) installed()->start();
+}
+
+void summarise_log() {
+  if (installed() != nullptr) installed()->summarise(false);
+}
+
+void finish_log() {
+  constexpr int kMostMs = 1000;
+  if (installed() == nullptr) return;
+  installed()->summarise(true);
+  installed()->flush(kMostMs);
 }
 
 }  // namespace rkv::server

@@ -4,19 +4,23 @@
 // of std::regex in builds with the address sanitizer.
 #define CXXOPTS_NO_REGEX true
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <algorithm>
+#include <array>
 #include <cxxopts.hpp>
 #include <map>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "common/auth/proof.h"
 #include "common/parse.h"
 #include "common/thread.h"
+#include "server/log/commit_log.h"
 #include "server/memory/memory.h"
-#include "server/persistence/commit_log.h"
 #include "server/program/config_file.h"
 #include "server/program/environment.h"
 
@@ -129,6 +133,33 @@ std::string set_name(Options& options, const std::string& value) {
   if (!is_user_name(value)) return "must be 1 to 64 letters, digits, '.', '_' or '-'";
   options.*kMember = value;
   return {};
+}
+
+// The address in the form in which transports show the one that was called.
+std::optional<std::string> numeric_address(const std::string& text) {
+  const std::size_t colon = std::min(text.rfind(':'), text.size());
+  const auto port = parse_number<std::uint16_t>(text.substr(std::min(colon + 1, text.size())), 1);
+  std::string host_text = text.substr(0, colon);
+  const bool is_v6 = host_text.starts_with('[') && host_text.ends_with(']');
+  if (is_v6) host_text = host_text.substr(1, host_text.size() - 2);
+  const int family = is_v6 ? AF_INET6 : AF_INET;
+  std::array<unsigned char, sizeof(in6_addr)> bytes{};
+  std::array<char, INET6_ADDRSTRLEN> host{};
+  if (!port || inet_pton(family, host_text.c_str(), bytes.data()) != 1) return std::nullopt;
+  inet_ntop(family, bytes.data(), host.data(), host.size());
+  return is_v6 ? fmt::format("[{}]:{}", host.data(), *port)
+               : fmt::format("{}:{}", host.data(), *port);
+}
+
+std::string set_advertise(Options& options, const std::string& value) {
+  constexpr const char* kWrong =
+      "must be comma-separated addresses in numbers, such as 192.0.2.7:7471,[2001:db8::7]:7471";
+  for (const std::string& item : split_list(value)) {
+    auto address = numeric_address(item);
+    if (!address) return kWrong;
+    options.advertise.push_back(std::move(*address));
+  }
+  return options.advertise.empty() ? kWrong : "";
 }
 
 std::string set_metrics_names(Options& options, const std::string& value) {
@@ -265,6 +296,10 @@ std::vector<Setting> settings_of_data() {
        "without --data-dir: when memory is full, drop the records used least recently, as a cache "
        "does, instead of refusing writes (default no)",
        set_yes_or_no<&Options::evict>, "yes"},
+      {"scrub", "yes|no",
+       "overwrite with zeros what deleted and replaced records leave in memory, which clients can "
+       "READ (default no)",
+       set_yes_or_no<&Options::scrub>, "yes"},
       {"backup-dir", "DIR",
        "directory for backups that clients request; unset: requests are refused",
        set_text<&Options::backup_dir>},
@@ -274,6 +309,23 @@ std::vector<Setting> settings_of_data() {
       {"group", "NAME", "name of the replicated group in etcd; with --etcd",
        set_name<&Options::group>},
       {"name", "NAME", "name of this replica in its group; with --etcd", set_name<&Options::name>},
+      {"found-group", "yes|no",
+       "yes: found the group if etcd has none of its name and --data-dir belongs to none (default "
+       "no: wait for it)",
+       set_yes_or_no<&Options::found_group>, "yes"},
+      {"alone-without-etcd", "yes|no",
+       "yes: the only replica in sync serves on although etcd does not answer (default no: for 15 "
+       "s)",
+       set_yes_or_no<&Options::alone_without_etcd>, "yes"},
+      {"etcd-ca", "FILE", "certificates that etcd's servers are checked by: etcd is called by TLS",
+       set_text<&Options::etcd_ca>},
+      {"etcd-cert", "FILE", "certificate of this client of etcd; with --etcd-key",
+       set_text<&Options::etcd_cert>},
+      {"etcd-key", "FILE", "its key, for this user alone", set_text<&Options::etcd_key>},
+      {"etcd-user", "NAME", "user of etcd; with --etcd-password-file",
+       set_text<&Options::etcd_user>},
+      {"etcd-password-file", "FILE", "the password, for this user alone",
+       set_text<&Options::etcd_password_file>},
       {"min-copies", "N",
        "refuse writes while fewer replicas of the group are in sync (default: 1)", set_min_copies},
       {"replicate-over", "KIND",
@@ -281,7 +333,8 @@ std::vector<Setting> settings_of_data() {
        "both ends have it)",
        set_replicate_over},
       {"group-secret", "FILE",
-       "64 hexadecimal digits that all replicas of the group have; replicas on other hosts need it",
+       "64 hexadecimal digits that all replicas of the group have; needed unless --no-auth is "
+       "given",
        set_text<&Options::group_secret>},
   };
 }
@@ -311,6 +364,9 @@ std::vector<Setting> settings_of_service() {
        "users that may connect, each with a role; SIGHUP reads it again; unset: over shared memory "
        "this user, root and --shm-group may do everything, and no other host may connect",
        set_text<&Options::users>},
+      {"advertise", "LIST",
+       "with --users: addresses, in numbers, at which clients reach this server by NAT or a proxy",
+       set_advertise},
       {"no-auth", "yes|no",
        "without --users: every host that reaches the server may do everything (default no)",
        set_yes_or_no<&Options::no_auth>, "yes"},
@@ -395,6 +451,9 @@ cxxopts::Options make_flags() {
       cxxopts::value<std::string>(), "BACKUP");
   add("force-primary",
       "make this replica its group's next primary, give up what others have, and exit");
+  add("forget-revoked",
+      "take a user's revoked secrets off the group's list ('*': all users'), and exit",
+      cxxopts::value<std::string>(), "USER");
   add("accept-damaged-log", "start although synced writes are lost with a damaged write-ahead log");
   add("h,help", "print this help and exit");
   add("version", "print the version and exit");
@@ -453,13 +512,17 @@ std::string read_file(const Given& config, std::map<std::string, Given>* values)
   return {};
 }
 
+// A name such as 127.example.org is not an address.
 bool is_of_this_host(const std::string& listen) {
   const std::string host = listen.substr(0, listen.rfind(':'));
-  return host.starts_with("127.") || host == "localhost" || host == "[::1]";
+  in_addr address{};
+  const bool is_address = inet_pton(AF_INET, host.c_str(), &address) == 1;
+  return (is_address && ntohl(address.s_addr) >> 24U == IN_LOOPBACKNET) || host == "localhost" ||
+         host == "[::1]";
 }
 
-// What of the options asks for clients of other hosts, where none are to be admitted. A run that
-// serves no clients may have it.
+// Names an option that asks for clients of other hosts although none may be admitted. A run that
+// serves no clients may have such options.
 std::string access_problem(const Options& options) {
   if (options.no_auth && !options.users.empty()) {
     return "no-auth cannot be combined with users: leave one of them out";
@@ -481,7 +544,7 @@ std::string access_problem(const Options& options) {
       shown(asked));
 }
 
-// What of the options belongs to a transport that is not taken.
+// Names an option that belongs to a transport that is not used.
 std::string transport_problem(const Options& options) {
   using rdma::TransportKind;
   const TransportKind kind = options.transport;
@@ -500,15 +563,26 @@ bool is_wildcard(const std::string& listen) {
   return host == "0.0.0.0" || host == "[::]" || host == "*";
 }
 
-// What a replica of a group must have. Its other port is the next one.
+// Checks the options that a replica of a group must have. Its port for replicas is the next one.
 std::string group_problem(const Options& options) {
   if (!options.is_in_group()) {
     if (options.force_primary) return "force-primary needs etcd: give --etcd as well";
+    if (!options.forget_revoked.empty()) return "forget-revoked needs etcd: give --etcd as well";
     if (options.min_copies != 1) return "min-copies needs etcd: give --etcd as well";
     if (!options.lanes) return "replicate-over needs etcd: give --etcd as well";
+    if (options.found_group) return "found-group needs etcd: give --etcd as well";
+    if (options.alone_without_etcd) return "alone-without-etcd needs etcd: give --etcd as well";
+    if (!options.etcd_ca.empty() || !options.etcd_user.empty())
+      return "etcd-ca and etcd-user need etcd: give --etcd as well";
     if (options.group.empty() && options.name.empty() && options.group_secret.empty()) return {};
     return "group, name and group-secret need etcd: give --etcd as well";
   }
+  if (options.etcd_cert.empty() != options.etcd_key.empty())
+    return "etcd-cert and etcd-key need each other: give both or none";
+  if (!options.etcd_cert.empty() && options.etcd_ca.empty())
+    return "etcd-cert needs etcd-ca: give --etcd-ca as well";
+  if (options.etcd_user.empty() != options.etcd_password_file.empty())
+    return "etcd-user and etcd-password-file need each other: give both or none";
   if (options.group.empty() || options.name.empty()) {
     return "etcd needs group and name: give --group and --name as well";
   }
@@ -524,11 +598,12 @@ std::string group_problem(const Options& options) {
   if (!parse_number<std::uint16_t>(port, 1, 65534)) {
     return "listen needs a port from 1 to 65534 in a group: replicas use the next port";
   }
-  if (options.group_secret.empty() && !options.no_auth && !is_of_this_host(options.listen)) {
+  if (options.group_secret.empty() && !options.no_auth) {
     return fmt::format(
-        "listen {} would let every host that reaches port {} be a replica: give --group-secret "
-        "FILE, or --no-auth to allow it",
-        options.listen, *parse_number<std::uint16_t>(port, 1, 65534) + 1);
+        "etcd without group-secret would let every {} that reaches port {} be a replica: give "
+        "--group-secret FILE, or --no-auth to allow it",
+        is_of_this_host(options.listen) ? "user of this host" : "host",
+        *parse_number<std::uint16_t>(port, 1, 65534) + 1);
   }
   return {};
 }
@@ -541,6 +616,12 @@ std::string combination_problem(const cxxopts::ParseResult& flags, const Options
   if (options.force_primary && (options.verify || restores)) {
     return fmt::format("--force-primary cannot be combined with --{}: leave it out",
                        restores ? "restore" : "verify");
+  }
+  if (flags.count("forget-revoked") != 0) {
+    if (options.forget_revoked != "*" && !is_user_name(options.forget_revoked))
+      return "--forget-revoked needs the name of a user, or '*' for all";
+    if (options.verify || restores || options.force_primary)
+      return "--forget-revoked cannot be combined with --verify, --restore or --force-primary";
   }
   if (restores && options.restore.empty()) return "--restore needs the directory of a backup";
   if ((options.verify || restores) && options.data_dir.empty()) {
@@ -555,6 +636,9 @@ std::string combination_problem(const cxxopts::ParseResult& flags, const Options
   if (options.evict && !options.data_dir.empty()) {
     return "evict cannot be combined with data-dir, with which records beyond memory stay on disk: "
            "leave one of them out";
+  }
+  if (!options.advertise.empty() && options.users.empty()) {
+    return "advertise needs users: give --users as well";
   }
   if (!options.metrics_names.empty() && options.metrics.empty()) {
     return "metrics-names needs metrics: give --metrics as well";
@@ -603,6 +687,8 @@ ParsedOptions resolve(const cxxopts::ParseResult& flags, const Environment& envi
   parsed.options.force_primary = flags.count("force-primary") != 0;
   parsed.options.accept_damaged_log = flags.count("accept-damaged-log") != 0;
   if (const auto backup = from_flags(flags, "restore")) parsed.options.restore = backup->value;
+  if (const auto user = from_flags(flags, "forget-revoked"))
+    parsed.options.forget_revoked = user->value;
   if (std::string problem = combination_problem(flags, parsed.options); !problem.empty()) {
     return usage_error(std::move(problem));
   }

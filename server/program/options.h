@@ -24,11 +24,19 @@ struct Options {
   std::string data_dir;                                            // empty: memory only
   bool require_data = false;                            // data_dir must already hold data
   bool evict = false;                                   // memory only: drop records when it is full
+  bool scrub = false;                                   // zeros over what records leave in memory
   std::string backup_dir;                               // empty: no backups
   std::vector<std::string> etcd;                        // HOST:PORT each; empty: no group
   std::string group;                                    // its name in etcd
   std::string name;                                     // of this replica in its group
   std::string group_secret;                             // file; empty: none
+  bool found_group = false;                             // if etcd has none of its name
+  bool alone_without_etcd = false;                      // the only one in sync serves on
+  std::string etcd_ca;                                  // file; empty: etcd without TLS
+  std::string etcd_cert;                                // likewise, of this client; with its key
+  std::string etcd_key;                                 // likewise
+  std::string etcd_user;                                // empty: none
+  std::string etcd_password_file;                       // with the user
   std::uint32_t min_copies = 1;                         // in sync, for writes; with a group
   bool lanes = true;                                    // the log goes over RDMA or shared memory
   Durability durability = Durability::kMemory;          // of writes that specify none
@@ -45,6 +53,8 @@ struct Options {
   // Every host that reaches `listen` may connect. Without it and without users only this host may:
   // the transport is then kShm.
   bool no_auth = false;
+  // HOST:PORT each: addresses besides the one that was called, about which a user's proof may be.
+  std::vector<std::string> advertise{};
   std::uint32_t max_clients = 64;
   std::uint32_t max_offences = 4;          // per second and origin; 0 = no limit
   std::uint32_t counter_cells = 65536;     // one-sided counters to be opened per start; 0 = none
@@ -56,11 +66,12 @@ struct Options {
   std::uint64_t load_rate_bytes = 0;                    // per second; 0 = no limit
   std::uint64_t queue_bytes = std::uint64_t{64} << 20;  // size of the commit log
   bool check_memory = false;                            // checks all memory at the end of a stop
-  bool accept_damaged_log = false;                      // flag only, as the next two
+  bool accept_damaged_log = false;                      // flag only, as those below
   // Runs without serving clients (offline.h).
   bool verify = false;
   std::string restore;  // directory of the backup
   bool force_primary = false;
+  std::string forget_revoked;  // a user's name, or "*"
 
   bool is_in_group() const { return !etcd.empty(); }
   bool admits_other_hosts() const { return no_auth || !users.empty(); }
@@ -68,7 +79,7 @@ struct Options {
 
 struct ParsedOptions {
   Options options;
-  // True: there is nothing to run. Print `out` and `error`, then exit.
+  // If true, there is nothing to run: print `out` and `error`, then exit.
   bool done = false;
   ExitCode exit_code = kExitClean;
   std::string out;    // for stdout

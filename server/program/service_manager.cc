@@ -83,7 +83,7 @@ void ServiceManager::tick() {
   if (send("WATCHDOG=1", MSG_DONTWAIT)) next_ = clock_.now() + period_;
 }
 
-// True: the datagram was sent, or there is no manager.
+// Returns true if the datagram was sent, or there is no manager.
 bool ServiceManager::send(std::string_view text, int flags) {
   if (socket_ < 0) return true;
   const auto* address = reinterpret_cast<const sockaddr*>(&address_);

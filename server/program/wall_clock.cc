@@ -16,6 +16,10 @@ Nanos time_of(clockid_t id) {
 
 }  // namespace
 
+std::int64_t wall_clock_ns() {
+  return time_of(CLOCK_REALTIME);
+}
+
 // A thread that loses the processor between two clock reads would see a step. So the shortest of
 // several readings is used: the clocks in it were read almost at one time.
 WallClock::Look WallClock::look(const Clock& clock) {

@@ -12,7 +12,7 @@
 //  - A wall clock that is set ahead by more than kStepMs is followed after kBelievedAfter. So a
 //    clock that is wrong for a moment removes no key.
 //
-// Thread safety: only look() may run in any thread.
+// Thread safety: only look() and the free function may run in any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,9 @@
 #include "common/clock.h"
 
 namespace rkv::server {
+
+// Unix nanoseconds now, by the machine's wall clock. Any thread.
+std::int64_t wall_clock_ns();
 
 class WallClock {
  public:

@@ -1,4 +1,4 @@
-// GroupTask: what a client has asked a replicated group for, on its way.
+// GroupTask: a client's request to a replicated group, while it is under way.
 //
 // Thread safety: finish(): one thread, once. The others: any thread.
 #pragma once

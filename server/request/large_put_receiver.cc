@@ -22,6 +22,7 @@ bool LargePutReceiver::begin(Session& session, Bytes message, std::uint32_t rece
   fetch.source = value.source;
   fetch.large = std::move(value.large);
   fetch.taken = taken;
+  fetch.began_at = now;
   fetch.heard_at = now;
   --free_;
   ++session.fetches;
@@ -32,7 +33,7 @@ bool LargePutReceiver::begin(Session& session, Bytes message, std::uint32_t rece
   return post(fetch);
 }
 
-// Posts READs up to kPieces. False: the connection accepts no more.
+// Posts READs up to kPieces. Returns false if the connection accepts no more.
 bool LargePutReceiver::post(Fetch& fetch) {
   while (!fetch.failed && fetch.reads < kPieces && fetch.posted < fetch.source.length) {
     const std::size_t length = std::min(kPieceBytes, fetch.source.length - fetch.posted);
@@ -73,20 +74,33 @@ Fetch* LargePutReceiver::on_read(std::uint64_t context, bool arrived, Nanos now)
   return fetch.reads == 0 && (fetch.failed || fetch.complete()) ? &fetch : nullptr;
 }
 
+namespace {
+
+bool is_overdue(const Fetch& fetch, Nanos now) {
+  if (fetch.session == nullptr || fetch.awaits_disk) return false;
+  constexpr Nanos kLongestRead = LargePutReceiver::kLongestRead;
+  const auto pace = static_cast<double>(fetch.landed) / LargePutReceiver::kLeastPace;
+  return now - fetch.heard_at >= kLongestRead ||
+         now - fetch.began_at >= kLongestRead + static_cast<Nanos>(pace * kNanosPerSecond);
+}
+
+}  // namespace
+
 Session* LargePutReceiver::overdue(Nanos now) const {
   const auto ends = [](const Fetch& fetch) {
     return fetch.session != nullptr && fetch.session->ending;
   };
-  if (std::ranges::any_of(all_, ends)) return nullptr;  // a fetch will be free soon
-  const auto late = std::ranges::find_if(all_, [&](const Fetch& fetch) {
-    return fetch.session != nullptr && now - fetch.heard_at >= kLongestRead;
-  });
+  if (std::ranges::any_of(all_, ends)) return nullptr;  // a fetch is about to end
+  const auto late =
+      std::ranges::find_if(all_, [&](const Fetch& fetch) { return is_overdue(fetch, now); });
   return late == all_.end() ? nullptr : late->session;
 }
 
-RequestHandler::Answer LargePutReceiver::finish(Fetch& fetch) {
+std::optional<RequestHandler::Answer> LargePutReceiver::finish(Fetch& fetch) {
   RKV_CHECK(fetch.complete() && fetch.reads == 0 && !fetch.session->ending,
             "PUTLARGE-1, PUTLARGE-4");
+  fetch.awaits_disk = handler_.awaits_disk(fetch.message, fetch.large);
+  if (fetch.awaits_disk) return std::nullopt;
   const std::uint64_t digest = fetch.hash->digest();
   const Bytes message = fetch.message;
   const WriteTag tag = fetch.session->tag();

@@ -12,9 +12,12 @@
 //  PUTLARGE-3  Each piece is hashed once, after it has arrived, in the order of the value. The
 //      hashed bytes are the published bytes. Later changes of the client's memory have no effect.
 //  PUTLARGE-4  A fetch of a client that is ending is never published.
-//  PUTLARGE-5  A client whose memory does not answer, or that takes no replies, cannot keep a fetch
-//      from others, nor a server from ending its part: when either waits, a client that has a fetch
-//      and of which no piece has arrived for kLongestRead is disconnected.
+//  PUTLARGE-5  A client whose memory does not answer, or answers slowly, or that takes no replies,
+//      cannot block others. It keeps neither a fetch here nor the room of LARGE-3 from them, nor a
+//      server from ending its part. When one of these waits, a client with a fetch is disconnected
+//      in two cases. No piece of its values has arrived for kLongestRead; or its value has fallen
+//      behind kLeastPace, counted from kLongestRead after the fetch began. A value that only waits
+//      for the server's disk does not count.
 //
 // Thread safety: one owner, the worker.
 #pragma once
@@ -41,8 +44,10 @@ struct Fetch {
   std::size_t landed = 0;   // bytes that have arrived and are hashed
   std::uint32_t reads = 0;  // READs under way
   bool failed = false;
-  Nanos heard_at = 0;  // when a piece of a value of its client arrived last, or it began
-  Nanos taken = 0;     // when the request was taken from the receive queue
+  Nanos began_at = 0;
+  Nanos heard_at = 0;  // when a piece of any value of the client arrived last, or the fetch began
+  bool awaits_disk = false;  // the value has arrived, and the queue to the disk is full
+  Nanos taken = 0;           // when the request was taken from the receive queue
 
   bool complete() const { return !failed && landed == source.length; }
 };
@@ -58,6 +63,8 @@ class LargePutReceiver {
   static constexpr std::uint32_t kReadsPerSession = kPerSession * kPieces;
   // Longer than a device retransmits after losses.
   static constexpr Nanos kLongestRead = 5000 * kNanosPerMs;
+  // Bytes a second. At this pace all fetches of a worker together need 134 Mbit/s.
+  static constexpr std::size_t kLeastPace = std::size_t{1} << 20;
 
   // `capacity`: fetches of all clients at a time.
   LargePutReceiver(RequestHandler& handler, std::size_t capacity);
@@ -68,18 +75,20 @@ class LargePutReceiver {
   bool has_free() const { return free_ != 0; }
   bool is_idle() const { return free_ == all_.size(); }
   // Starts to fetch the value of a request that was taken at `taken`. The receive buffer stays in
-  // use until the fetch has ended. False: the connection accepts no READ. The caller drops the
-  // client then; drop_all() ends the fetch. REQUIRES: has_room().
+  // use until the fetch has ended. Returns false if the connection accepts no READ. The caller then
+  // drops the client, and drop_all() ends the fetch. REQUIRES: has_room().
   bool begin(Session& session, Bytes message, std::uint32_t receive_buffer,
              RequestHandler::FetchValue value, Nanos taken, Nanos now);
-  // Handles the completion of a READ with this context. Returns the fetch if none of its READs is
-  // under way any more and it is complete or failed: finish() or drop() it. Otherwise nullptr.
+  // Handles the completion of a READ with this context. Returns the fetch if it is complete or
+  // failed and none of its READs is under way any more. The caller then calls finish() or drop().
+  // Otherwise returns nullptr.
   Fetch* on_read(std::uint64_t context, bool arrived, Nanos now);
-  // The client to disconnect by PUTLARGE-5; nullptr: none, or the fetch of another one is about to
-  // end.
+  // Returns the client to disconnect by PUTLARGE-5; nullptr: there is none, or another client's
+  // fetch is about to end.
   Session* overdue(Nanos now) const;
-  // Publishes the value and returns the answer to send. REQUIRES: complete().
-  RequestHandler::Answer finish(Fetch& fetch);
+  // Publishes the value and returns the answer to send. nullopt: the queue to the disk is full now,
+  // and the write's deadline has not passed. REQUIRES: complete().
+  std::optional<RequestHandler::Answer> finish(Fetch& fetch);
   // Ends the fetch and gives its block back. REQUIRES: no READ of it can still arrive (PUTLARGE-1).
   void drop(Fetch& fetch);
   // Drops all fetches of a session whose connection was destroyed (PUTLARGE-1); nullptr: of all

@@ -49,8 +49,8 @@ class LongRequestReader {
   std::size_t count() const { return reads_.size(); }
   std::size_t free() const { return free_.size(); }
 
-  // Posts the READ of an announced request. False: the connection accepts no READ; nothing has
-  // changed. REQUIRES: free() != 0, ReplySender::has_room().
+  // Posts the READ of an announced request. Returns false if the connection accepts no READ; then
+  // nothing has changed. REQUIRES: free() != 0, ReplySender::has_room().
   bool begin(Session& session, const MessageSource& source, std::uint64_t sequence, Nanos now);
   // Handles the completion of the READ with this context. The buffer with this number stays in use
   // until give_back(). The result is valid only if the READ succeeded: the request, and whether it
@@ -61,7 +61,7 @@ class LongRequestReader {
     Nanos since = 0;  // when the READ was posted
   };
   Arrived on_read(std::uint64_t context);
-  // The client whose READ has been under way for kLongestRead or more, or nullptr (LONG-5).
+  // Returns a client whose READ has been under way for kLongestRead or more, or nullptr (LONG-5).
   Session* overdue(Nanos now) const;
   void give_back(std::uint32_t buffer);
   // Frees the buffers of READs that never completed. REQUIRES: the session's connection was

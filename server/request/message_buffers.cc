@@ -26,7 +26,7 @@ constexpr std::uint32_t kAnyRequest = kMaxMessageBytes;
 // Receive buffers beyond clients x credits, for messages on their way from clients that are being
 // disconnected.
 constexpr std::uint32_t kSpareReceives = 16;
-// Beyond the clients' own small buffers, so that a client below its limit always finds one.
+// Small send buffers beyond the clients' own, so that a client below its limit always finds one.
 constexpr std::uint32_t kSpareReplies = 64;
 // Per worker, whatever the number of clients: replies of 257 bytes to 128 KiB in flight (2 MiB of
 // buffers) and requests longer than kSentBytes being READ (1 MiB). Where unused buffers cost
@@ -35,8 +35,8 @@ constexpr std::uint32_t kSpareReplies = 64;
 constexpr std::uint32_t kLargeReplies = 16;
 constexpr std::uint32_t kLongRequests = 8;
 
-// The results of so many writes fit into a small reply, of which each client has its own. A longer
-// pack would need one of the few large replies.
+// The results of this many writes fit into a small reply, and each client has its own small
+// replies. A longer pack would need one of the few large replies.
 constexpr std::uint16_t kSmallPack = 8;
 static_assert(kResponseHeaderBytes + kSmallPack * kPackedResultBytes <= SendPool::kSmallBytes);
 
@@ -45,7 +45,11 @@ static_assert(kResponseHeaderBytes + kSmallPack * kPackedResultBytes <= SendPool
 MessageBuffers MessageBuffers::of(const rdma::Transport& transport, std::uint32_t clients) {
   const bool pinned = transport.pins_receive_buffers();
   const std::uint32_t credits = clients * kMaxCredits;
-  return {.receives = credits + kSpareReceives,
+  // Over TCP a message holds its buffer from its first part on, but is not a request, and takes no
+  // credit, before its last part. The peer decides how long that lasts. Each connection has one
+  // such message at most. (Over verbs a device that stops in the middle of a message fails soon.)
+  const std::uint32_t begun = pinned ? 0 : clients;
+  return {.receives = credits + begun + kSpareReceives,
           .receive_bytes = pinned ? kSentBytes : kAnyRequest,
           .small_replies = clients * kSmallRepliesPerClient + kSpareReplies,
           .large_replies = pinned ? kLargeReplies : clients * kLargeRepliesPerClient,

@@ -38,7 +38,7 @@ struct MessageBuffers {
   // The counts and sizes for one worker of `clients` clients.
   static MessageBuffers of(const rdma::Transport& transport, std::uint32_t clients);
 
-  // Of all these buffers together. They are registered if the transport registers memory.
+  // The bytes of all these buffers together. They are registered if the transport registers memory.
   std::size_t bytes() const;
 };
 

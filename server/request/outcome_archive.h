@@ -1,13 +1,14 @@
-// OutcomeArchive: the outcomes of sessions that have ended, until their clients have asked. One for
-// all workers, since a client comes back to any of them.
+// OutcomeArchive: the outcomes of ended sessions, kept for clients that ask for them. All workers
+// share one archive, since a client may return to any of them.
 //
-// A worker puts the table of a session here when it ends the session: for a client that has come
-// back, before that client is accepted (ONCE-2). The table stays for kKeptFor. A client names the
-// session of its write, not its last one, so it may lose further connections before it has asked.
+// A worker puts the table of a session here when it ends the session. If the client has come back,
+// that happens before the client is accepted (ONCE-2). The table stays for kKeptFor. A client names
+// the session of its write, not its last one, so it may lose further connections before it has
+// asked.
 //
-// Memory is bounded: when the archive is full, the table that was put first is dropped. Someone who
-// connects and disconnects very often can so take tables from clients that have not asked yet. They
-// then report that their writes may have happened, as if the server had restarted.
+// Memory is bounded: when the archive is full, the oldest table is dropped. So a client that
+// connects and disconnects very often can push out tables of clients that have not asked yet. Those
+// clients then report that their writes may have happened, as if the server had restarted.
 //
 // Thread safety: any thread. Sessions come and go under a mutex; requests do not take it, except
 // kOutcome.
@@ -20,7 +21,7 @@
 
 #include "common/clock.h"
 #include "common/mutex.h"
-#include "server/admission/users.h"
+#include "server/clients/admission/users.h"
 #include "server/request/outcomes.h"
 
 namespace rkv::server {
@@ -39,9 +40,9 @@ class OutcomeArchive {
   // nothing changes the table any more (ONCE-2).
   void put(std::uint64_t session, std::shared_ptr<const User> user,
            std::shared_ptr<const Outcomes> outcomes);
-  // The table of a session of this very user: same name, role and keys. nullptr: the session has
-  // not ended, is forgotten, or is another user's. Virtual, for tests that show what a wrong answer
-  // does.
+  // Returns the table of a session of this very user: same name, role and keys. nullptr: the
+  // session has not ended, is forgotten, or is another user's. Virtual for tests that show the
+  // effect of a wrong answer.
   virtual std::shared_ptr<const Outcomes> find(std::uint64_t session, const User* user) const;
   std::size_t size() const;
 

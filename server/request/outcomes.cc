@@ -11,7 +11,7 @@ static_assert(kMaxCredits <= kLanes, "each unanswered request has a lane");
 void Outcomes::keep(const Response& answer, Bytes value, const Mark& mark) {
   const std::uint64_t lane = lane_of(answer.sequence);
   if (lane >= kept_.size()) [[unlikely]]
-    return;  // of a client that does not use lanes
+    return;  // the client does not use lanes
   RKV_CHECK(value.size() <= kMostOutcomeBytes, "the outcome of a write");
   KeptOutcome& kept = kept_[lane];
   kept.sequence = answer.sequence;

@@ -1,6 +1,5 @@
-// PendingReplies: replies held back until what they promise has happened: a mark, a
-// backup, a page of a scan, a round of the replicator, or the sweep of counters before a flush or a
-// backup.
+// PendingReplies: replies held back until their promise is fulfilled. They await a mark, the sweep
+// of counters before a flush or a backup, or the work of another thread (awaited.h).
 //
 // Invariants (numbered with the worker's, worker.h):
 //  SERVE-6  A write that awaits a mark has been executed, exactly once, and is never repeated. It
@@ -9,11 +8,11 @@
 //      connection ends only after the answer, or after kAnswersMs, or at once if a replica has
 //      ended its part in the group.
 //
-//  SERVE-10  In a replicated log no reply shows what is above the replicated mark.
+//  SERVE-10  In a replicated log no reply shows data above the replicated mark.
 //
-// Replies of single writes that await a mark do not allocate. Those of packs do, and those of GETs
-// that await the replicated mark with more than a number. The others take another thread's lock and
-// allocate.
+// Replies of single writes that await a mark do not allocate. Replies of packs do, and so do those
+// of GETs that await the replicated mark with a value longer than a number. All other replies
+// allocate, and most take another thread's lock.
 //
 // Thread safety: one owner, the worker.
 #pragma once
@@ -21,12 +20,13 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "server/background/counter_flusher.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 #include "server/request/reply_sender.h"
 #include "server/request/request_handler.h"
 
@@ -48,9 +48,15 @@ class PendingReplies {
   PendingReplies(const PendingReplies&) = delete;
   PendingReplies& operator=(const PendingReplies&) = delete;
 
-  // Holds the reply of a request that was taken at `taken`. Copies what outlives this call.
-  // REQUIRES: the answer awaits something.
-  void add(Session& session, const RequestHandler::Answer& answer, Nanos taken);
+  // Whether the answer must be held back.
+  static bool is_for(const RequestHandler::Answer& answer) {
+    return std::holds_alternative<RequestHandler::AwaitMark>(answer.next) ||
+           std::holds_alternative<RequestHandler::AwaitSweep>(answer.next) ||
+           std::holds_alternative<std::unique_ptr<Awaited>>(answer.next);
+  }
+  // Holds the reply of a request that was taken at `taken`. Copies all that must outlive this call.
+  // REQUIRES: is_for(answer).
+  void add(Session& session, RequestHandler::Answer&& answer, Nanos taken);
   // Asks for the marks that replies held since the last call await.
   void ask_for_marks();
   // Sends the replies whose wait is over, if there is room for them.
@@ -60,26 +66,29 @@ class PendingReplies {
   bool empty() const { return held_.empty(); }
   // Whether the last answer() found no large buffer for a reply whose wait is over.
   bool some_for_buffers() const { return some_for_buffers_; }
-  // Whether a reply is held that an orderly stop waits for. It does not wait for backups: one may
-  // take as long as the disk needs. Nor for what a group may be unable to do: rounds, changes of
-  // itself.
+  // Whether a reply is held that an orderly stop waits for.
   bool delays_stop() const;
 
  private:
   struct Held {
     Session* session = nullptr;
-    Response response{};  // its value, if it awaits a mark, lies in `number` or `results`
-    std::optional<RequestHandler::Awaited> awaited{};  // nullopt: `response` is the reply
+    Response response{};  // while it awaits a mark, of its value only the size is valid
+    // The work or mark that the reply waits for. Reply: `response` is sent.
+    std::variant<RequestHandler::Reply, RequestHandler::AwaitMark, RequestHandler::AwaitSweep,
+                 std::unique_ptr<Awaited>>
+        awaited{};
     Nanos taken = 0;
-    std::array<std::byte, kCounterBytes> number{};
-    std::vector<std::byte> results{};               // of a pack
-    std::vector<RequestHandler::Outcome> packed{};  // likewise
+    std::array<std::byte, kCounterBytes> number{};  // the value, if it is not longer
+    std::vector<std::byte> results{};               // else the value, such as a pack's results
+    std::vector<RequestHandler::Outcome> packed{};  // of a pack
     std::string name{};                             // the request's value, during a sweep
   };
-  void await(Held& held, const RequestHandler::Answer& answer);
-  void continue_after_sweep(Held& held, const RequestHandler::AwaitSweep& sweep);
+  void await(Held& held, RequestHandler::Answer&& answer);
+  void await_mark(Held& held, const RequestHandler::Answer& answer);
+  void continue_after_sweep(Held& held);
   bool is_over(const Held& held, bool disk_failed) const;
-  Response answer_to(Held& held) const;
+  Response answer_to(const Held& held) const;
+  Response answer_at_mark(const Held& held, const RequestHandler::AwaitMark& mark) const;
   static Answered answered(const Held& held);
 
   const Parts parts_;

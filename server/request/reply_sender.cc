@@ -81,7 +81,7 @@ bool ReplySender::send(Session& session, const Response& response, Nanos taken,
   return true;
 }
 
-// A pack whose disk has failed has one code for all that it did.
+// If the disk failed, a pack has one code for all its operations.
 void ReplySender::count(const Response& response, Nanos taken, const Answered& answered) {
   parts_.counters.answered(response.opcode, response.code);
   parts_.timings.answered(response.opcode, taken);

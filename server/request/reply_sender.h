@@ -36,9 +36,9 @@ namespace rkv::server {
 // A client that takes no large reply for this long may be disconnected (SERVE-8).
 inline constexpr Nanos kLongestReply = 2 * kNanosPerSecond;
 
-// What a reply answers.
+// The requests that a reply answers.
 struct Answered {
-  // The writes among it, and the durability that they waited for.
+  // The writes among them, and the durability that they waited for.
   Durability level = Durability::kMemory;
   std::uint32_t writes = 1;
   std::span<const RequestHandler::Outcome> packed = {};  // of a pack
@@ -65,8 +65,8 @@ class ReplySender {
     return session.in_flight + session.replies.size() + session.longs < kRepliesInFlight &&
            session.small_held + session.longs < kSmallRepliesPerClient && pool_.small_free() != 0;
   }
-  // Whether a large reply can be. The client that has waited longest gets the next large buffer. A
-  // client that already holds some makes no other client wait (SERVE-8).
+  // Whether a large reply to this client can be sent now. The client that has waited longest gets
+  // the next large buffer. A client that already holds some makes no other client wait (SERVE-8).
   bool has_large(const Session& session);
   // Whether a reply whose value has this length can be sent now. REQUIRES: has_room().
   bool has_room_for_value(const Session& session, std::size_t bytes) {
@@ -78,14 +78,14 @@ class ReplySender {
            pool_.large_free() > session.large_held;
   }
   std::size_t large_free() const { return pool_.large_free(); }
-  // Call it once per turn: from here on the replies that already wait come first.
+  // Call it once per turn: from then on replies that already wait come first.
   void serve_waiting_first() { large_wanted_ = false; }
 
   // Encodes the reply, queues it for this turn's post and counts it. `taken`: when the request was
-  // taken. False: no large buffer is free, and nothing has happened. Always true for a small reply,
-  // and right after has_large(). REQUIRES: has_room().
+  // taken. Returns false if no large buffer is free; then nothing has happened. Always true for a
+  // small reply, and right after has_large(). REQUIRES: has_room().
   bool send(Session& session, const Response& response, Nanos taken, const Answered& answered = {});
-  // Posts what is queued. Drops a client whose connection takes less.
+  // Posts the queued replies. Drops a client whose connection takes fewer.
   void post();
   // Forgets the session's queued replies. REQUIRES: session.ending.
   void discard(Session& session);
@@ -105,7 +105,7 @@ class ReplySender {
 
   const Parts parts_;
   SendPool pool_;
-  std::vector<Session*> dirty_;  // with queued replies
+  std::vector<Session*> dirty_;  // sessions with queued replies
   bool large_wanted_ = false;    // an older reply of this turn or the last needs a large buffer
   bool signals_all_ = false;
 };

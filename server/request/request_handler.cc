@@ -9,44 +9,15 @@
 #include <utility>
 
 #include "common/check.h"
-#include "server/request/send_pool.h"
+#include "server/request/refusal.h"
 
 namespace rkv::server {
 
 namespace {
 
-// How long a client should wait before it retries. A full queue drains in milliseconds. A failed
-// disk or a full store takes longer to change.
-std::uint32_t retry_after_ms(Code code) {
-  switch (code) {
-    case Code::kBusy:
-      return 2;
-    case Code::kIo:
-    case Code::kOutOfMemory:
-      return 500;
-    default:
-      return 0;
-  }
-}
-
-// A refusal must fit into a small buffer, which SERVE-3 guarantees for every answer.
-constexpr std::size_t kMostSentenceBytes = SendPool::kSmallBytes - kResponseHeaderBytes;
-// The results of a pack of up to 8 writes always fit into a small buffer. Then no value of theirs
-// may make the answer longer, because its sender has found no room for a large one.
+// The results of a pack of up to 8 writes always fit into a small buffer. The worker executes such
+// a pack even if no large buffer is free, so no value may make the answer longer.
 constexpr std::size_t kMostSmallResults = kMostSentenceBytes;
-
-Response refusal(Opcode opcode, std::uint64_t sequence, const Error& error) {
-  Response response{.opcode = opcode,
-                    .code = static_cast<std::uint8_t>(error.code),
-                    .sequence = sequence,
-                    .retry_after_ms = retry_after_ms(error.code)};
-  // A missing key is a normal answer: it carries no text, so the message is as short as possible.
-  if (error.text != nullptr && error.code != Code::kNotFound) {
-    const Bytes text = as_bytes(error.text);
-    response.value = text.first(std::min(text.size(), kMostSentenceBytes));
-  }
-  return response;
-}
 
 RequestHandler::Answer reply(const Response& response) {
   return {.response = response};
@@ -67,10 +38,16 @@ WriteTag tag_of(const WriteTag& whose, const Request& request) {
           .opcode = request.opcode};
 }
 
-// Replicas that are away may be back soon, so clients try again.
+// Absent replicas may return soon, so clients try again.
 constexpr Error kTooFewCopies{
     .code = Code::kBusy,
     .text = "too few replicas of the group are in sync for a write (--min-copies)"};
+
+constexpr Error kFellShort{
+    .code = Code::kIo,
+    .text =
+        "a replica of the group was lost meanwhile, and too few have the write (--min-copies): "
+        "it may have happened"};
 
 // The opcode of a refusal. An unknown opcode would make the answer unreadable.
 Opcode answerable(Bytes message) {
@@ -80,28 +57,10 @@ Opcode answerable(Bytes message) {
 
 }  // namespace
 
-RequestHandler::RequestHandler(Store& store, const CommitLog& log, std::uint32_t boot,
-                               Durability durability, std::function<std::string()> stats,
-                               std::uint32_t network, Backups* backups,
-                               CounterFlusher* counter_flusher, Scans* scans,
-                               std::uint16_t max_packed, ReplicationRounds* rounds,
-                               const std::atomic<bool>* lacks_copies)
-    : store_(store),
-      log_(log),
-      boot_(boot),
-      durability_(durability),
-      make_stats_(std::move(stats)),
-      network_(network),
-      backups_(backups),
-      counter_flusher_(counter_flusher),
-      scans_(scans),
-      max_packed_(max_packed),
-      rounds_(rounds),
-      lacks_copies_(lacks_copies),
-      value_(kMaxInlineBytes),
-      results_(kMaxInlineBytes) {
-  RKV_CHECK(durability_ != Durability::kDefault &&
-                (durability_ == Durability::kMemory || !log.is_volatile()),
+RequestHandler::RequestHandler(Parts parts)
+    : parts_(std::move(parts)), value_(kMaxInlineBytes), results_(kMaxInlineBytes) {
+  RKV_CHECK(parts_.durability != Durability::kDefault &&
+                (parts_.durability == Durability::kMemory || !parts_.log.is_volatile()),
             "a server without a disk cannot answer by its marks");
 }
 
@@ -128,7 +87,7 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLook
   role_ = role;
   if (!is_allowed(request->opcode)) [[unlikely]]
     return reply(refusal(request->opcode, sequence, forbidden(request->opcode)));
-  if (request->durability > Durability::kMemory && log_.is_volatile()) {
+  if (request->durability > Durability::kMemory && parts_.log.is_volatile()) {
     return reply(refusal(request->opcode, sequence,
                          {.code = Code::kUnsupported,
                           .text = "the server keeps its data in memory only: start it with "
@@ -137,7 +96,7 @@ RequestHandler::Answer RequestHandler::handle(Bytes message, Role role, DiskLook
   if (lacks_copies_for(request->opcode)) [[unlikely]]
     return reply(refusal(request->opcode, sequence, kTooFewCopies));
   look_ = look;
-  if (log_.is_replicated()) [[unlikely]] {
+  if (parts_.log.is_replicated()) [[unlikely]] {
     tag_ = tag_of(whose, *request);
     return when_replicated(*request, serve(*request));
   }
@@ -176,21 +135,19 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
     case Opcode::kOutcome:
       return find_outcome(request);
     case Opcode::kRevoke:
-      return {.response = {.opcode = Opcode::kRevoke, .sequence = request.sequence},
-              .next = RevokeUser{as_text(request.value)}};
     case Opcode::kMovePrimary:
     case Opcode::kRemoveReplica:
       return {.response = {.opcode = request.opcode, .sequence = request.sequence},
-              .next = ChangeGroup{.opcode = request.opcode, .name = as_text(request.value)}};
+              .next = AdminRequest{as_text(request.value)}};
   }
   return {.next = Disconnect{}, .malformed = true};  // unreachable: the decoder checks opcodes
 }
 
-// In a group the answer proves that this was the primary after the request had arrived. A client
-// compares its clock with the server's by it.
+// In a group the answer proves that this server was the primary after the request had arrived. From
+// the answer a client also learns the server's clock.
 RequestHandler::Answer RequestHandler::ping(const Request& request) {
   Answer answer = reply({.opcode = Opcode::kPing, .sequence = request.sequence});
-  if (rounds_ != nullptr) answer.next = AwaitRound{rounds_->ask()};
+  if (parts_.rounds != nullptr) answer.next = await_round(*parts_.rounds);
   return answer;
 }
 
@@ -199,13 +156,14 @@ Response RequestHandler::not_executed(Bytes message, const Error& error) {
 }
 
 Durability RequestHandler::level_of(const Request& request) const {
-  return request.durability == Durability::kDefault ? durability_ : request.durability;
+  return request.durability == Durability::kDefault ? parts_.durability : request.durability;
 }
 
 RequestHandler::Answer RequestHandler::when_safe(const Request& request, Answer answer) const {
   const Durability level = level_of(request);
   if (level == Durability::kMemory || answer.response.code != 0) return answer;
-  answer.next = AwaitMark{.level = level, .through = answer.response.version.sequence_since(boot_)};
+  answer.next =
+      AwaitMark{.level = level, .through = answer.response.version.sequence_since(parts_.boot)};
   return answer;
 }
 
@@ -219,12 +177,12 @@ bool shows_data(const Request& request, const Response& response) {
 }
 }  // namespace
 
-// What an answer shows may be taken back by a fail-over until it is replicated. That holds for
-// misses and refusals as well: the key may be missing, or in conflict, by a write that is not.
-// The mark is awaited up to last_begun(), read after the operation has looked. That is enough: what
-// it looked at was published by a write that had its sequence before. Two answers show one write
-// only, and await its own sequence: the answer to a write, and the value that a GET has found.
-// Everything before that write is then replicated, too.
+// A fail-over may take back the data that an answer shows until it is replicated. That holds for
+// misses and refusals as well: a write that is not replicated yet may have removed the key or
+// caused the conflict. The mark is awaited up to last_begun(), read after the operation has looked.
+// That is enough: a write has its sequence before it publishes what the operation sees. Two kinds
+// of answer depend on a single write and wait for its sequence only: the answer to a write, and the
+// value that a GET found. Everything before that write is then replicated, too.
 RequestHandler::Answer RequestHandler::when_replicated(const Request& request,
                                                        Answer answer) const {
   if (!std::holds_alternative<Reply>(answer.next) || !shows_data(request, answer.response))
@@ -233,20 +191,44 @@ RequestHandler::Answer RequestHandler::when_replicated(const Request& request,
   const Version shown = answer.response.version;
   const bool shows_one = answer.response.code == 0 && shown != Version{} &&
                          (traits.acknowledges || request.opcode == Opcode::kGet);
-  std::uint64_t through = log_.last_begun();
-  // What an earlier boot has left was replicated before clients were admitted.
-  if (shows_one) through = shown.is_since(boot_) ? shown.sequence_since(boot_) : 0;
-  if (!is_reached(Durability::kMemory, through))
+  std::uint64_t through = parts_.log.last_begun();
+  // Records of earlier boots were replicated before clients were admitted.
+  if (shows_one) through = shown.is_since(parts_.boot) ? shown.sequence_since(parts_.boot) : 0;
+  if (!is_reached(Durability::kMemory, through)) {
     answer.next = AwaitMark{.level = Durability::kMemory, .through = through};
+  } else if (falls_short(answer.response, answer.packed)) {
+    return reply(short_of_copies(answer.response));
+  }
   return answer;
+}
+
+bool RequestHandler::falls_short(const Response& awaited, std::span<const Outcome> packed) const {
+  if (parts_.lacks_copies == nullptr || !parts_.lacks_copies->load(std::memory_order_relaxed))
+      [[likely]]
+    return false;
+  const auto is_made = [](Opcode opcode, std::uint8_t code) {
+    const bool is_write = traits_of(opcode).takes_durability && opcode != Opcode::kPack;
+    return code == 0 && (is_write || opcode == Opcode::kOutcome);
+  };
+  return is_made(awaited.opcode, awaited.code) ||
+         std::ranges::any_of(packed,
+                             [&](const Outcome& one) { return is_made(one.opcode, one.code); });
+}
+
+Response RequestHandler::short_of_copies(const Response& awaited) {
+  Error error = kFellShort;
+  if (awaited.opcode == Opcode::kOutcome) error.code = Code::kStale;  // it is not known
+  Response response = refusal(awaited.opcode, awaited.sequence, error);
+  if (awaited.opcode != Opcode::kOutcome) response.flags = Response::kMayHaveHappened;
+  return response;
 }
 
 Response RequestHandler::marked(const Response& response) const {
   Response all = response;
-  if (!log_.is_volatile()) {  // without a disk the marks stay zero
+  if (!parts_.log.is_volatile()) {  // without a disk the marks remain zero
     // Read first: it never passes the other. Clients learn from both what a fail-over keeps.
-    all.sync_mark = Version::of(boot_, log_.group_sync_mark());
-    all.wal_mark = Version::of(boot_, log_.group_wal_mark());
+    all.sync_mark = Version::of(parts_.boot, parts_.log.group_sync_mark());
+    all.wal_mark = Version::of(parts_.boot, parts_.log.group_wal_mark());
   }
   all.server_us = static_cast<std::uint64_t>(now_ / kNanosPerUs);
   return all;
@@ -277,13 +259,13 @@ void RequestHandler::touch(Bytes encoded) {
   const std::size_t count = encoded.size() / sizeof(std::uint64_t);
   for (std::size_t i = 0; i < count; ++i)
     hashes[i] = load_le<std::uint64_t>(encoded.data() + i * sizeof(std::uint64_t));
-  store_.evictor().touch(std::span(hashes).first(count));
+  parts_.store.evictor().touch(std::span(hashes).first(count));
   reported_reads_.store(reported_reads() + count, std::memory_order_relaxed);
 }
 
 RequestHandler::Answer RequestHandler::get(const Request& request, std::size_t longest) {
-  const auto found = store_.get(request.key, MutableBytes(value_).first(longest), look_);
-  const bool will_load = !found && found.error().on_disk;  // and then this request comes again
+  const auto found = parts_.store.get(request.key, MutableBytes(value_).first(longest), look_);
+  const bool will_load = !found && found.error().on_disk;  // then it is handled again
   if (!request.value.empty() && !will_load) touch(request.value);
   if (!found) return failed(request, found.error());
   if (found->large) {
@@ -326,12 +308,12 @@ PutOptions RequestHandler::options_of(const Request& request) const {
 }
 
 RequestHandler::Answer RequestHandler::put(const Request& request) {
-  const auto stored = store_.put(request.key, request.value, options_of(request));
+  const auto stored = parts_.store.put(request.key, request.value, options_of(request));
   return stored ? reply(stored_response(request, *stored)) : failed(request, stored.error());
 }
 
-// An operation is done like one that came by itself, or has the result refused_alone(). `all` then
-// awaits what this operation awaits, too.
+// Executes an operation like one outside of a pack, or gives it the result refused_alone().
+// Afterwards `all` also awaits the mark that this operation awaits.
 Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) {
   if (!is_packable(operation.opcode)) {
     return refusal(operation.opcode, 0,
@@ -344,7 +326,7 @@ Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) 
     return refusal(operation.opcode, 0, valid.error());
   }
   if (operation.opcode == Opcode::kGet && !operation.value.empty()) {
-    // Looking them up takes longer than a whole pack may.
+    // Looking such operations up takes longer than a whole pack may.
     return refusal(
         operation.opcode, 0,
         {.code = Code::kInvalidArgument, .text = "a get in a pack must have a key only"});
@@ -361,7 +343,7 @@ Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) 
     return is_alone ? ResultWriter::refused_alone(operation.opcode) : answer.response;
   }
   if (operation.opcode == Opcode::kPut && level == Durability::kMemory) {  // the shortest way
-    const auto stored = store_.put(operation.key, operation.value, options_of(operation));
+    const auto stored = parts_.store.put(operation.key, operation.value, options_of(operation));
     if (stored) return stored_response(operation, *stored);
     if (stored.error().on_disk) return ResultWriter::refused_alone(operation.opcode);
     return refusal(operation.opcode, operation.sequence, stored.error());
@@ -370,8 +352,8 @@ Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) 
   if (std::holds_alternative<AwaitLoad>(answer.next)) {
     return ResultWriter::refused_alone(operation.opcode);
   }
-  if (const auto* const awaited = std::get_if<Awaited>(&answer.next)) {
-    all.through = std::max(all.through, std::get<AwaitMark>(*awaited).through);
+  if (const auto* const mark = std::get_if<AwaitMark>(&answer.next)) {
+    all.through = std::max(all.through, mark->through);
     ++all.writes;
   }
   return answer.response;
@@ -381,7 +363,7 @@ Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) 
 // while other keys are handled. The operations are executed in their order.
 RequestHandler::Answer RequestHandler::pack(const Request& request) {
   PackReader reader(request.value);  // the decoder has checked it (PACK-1)
-  if (reader.count() > max_packed_) {
+  if (reader.count() > parts_.max_packed) {
     Answer refused = reply(refusal(
         Opcode::kPack, request.sequence,
         {.code = Code::kTooLarge, .text = "the pack has more operations than the server takes"}));
@@ -397,7 +379,7 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
     if (one.opcode != Opcode::kGet) one.durability = request.durability;
     reserve += least_result_bytes(one.opcode);
     reads += one.opcode == Opcode::kGet ? 1 : 0;
-    store_.prefetch(one.key);
+    parts_.store.prefetch(one.key);
   }
   AwaitMark all{.level = level_of(request), .writes = 0};
   std::size_t outcomes = 0;
@@ -417,9 +399,9 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
   Answer answer =
       reply({.opcode = Opcode::kPack, .sequence = request.sequence, .value = results.finish()});
   if (all.writes != 0) {
-    // Its refusals may be due to later writes of others; see when_replicated().
-    if (log_.is_replicated()) [[unlikely]]
-      all.through = log_.last_begun();
+    // The pack's refusals may be due to later writes of other clients; see when_replicated().
+    if (parts_.log.is_replicated()) [[unlikely]]
+      all.through = parts_.log.last_begun();
     answer.next = all;
   }
   packed_outcome_ = answer.response.value;
@@ -436,7 +418,7 @@ RequestHandler::Answer RequestHandler::pack(const Request& request) {
 RequestHandler::Answer RequestHandler::put_large(const Request& request) {
   const auto source = decode_value_source(request.value);
   if (!source) return reply(refusal(request.opcode, request.sequence, source.error()));
-  auto large = store_.large_records().begin(request.key, source->length, options_of(request));
+  auto large = parts_.store.large_records().begin(request.key, source->length, options_of(request));
   if (!large) return failed(request, large.error());
   return {.next = FetchValue{.source = *source, .large = std::move(*large)}};
 }
@@ -478,14 +460,15 @@ RequestHandler::Answer RequestHandler::found(const FindOutcome& asked,
   return answer;
 }
 
-// What was applied was replicated, and on the disks of all in sync, before this server admitted
-// clients. That no later primary has taken the write, the round proves: it began after the client
-// had asked, so after the write was sent, and all in sync have obeyed this primary since.
+// An applied write was replicated, and on the disks of all replicas in sync, before this server
+// admitted clients. The round proves that no later primary applied the write. It began after the
+// client asked, hence after the write was sent, and all replicas in sync have obeyed this primary
+// since.
 RequestHandler::Answer RequestHandler::found_in_log(const FindOutcome& asked,
                                                     const LoggedOutcomes::Found& in_log) {
-  // Who knows a version of this term has sent the write to this server, or to a later primary.
+  // A client that knows a version of this term sent the write to this server or to a later primary.
   const LoggedOutcomes::Found found =
-      asked.since.is_since(boot_) ? LoggedOutcomes::Found{} : in_log;
+      asked.since.is_since(parts_.boot) ? LoggedOutcomes::Found{} : in_log;
   if (found.fate != LoggedOutcomes::Fate::kApplied) {
     const bool known = found.fate == LoggedOutcomes::Fate::kNotApplied;
     Answer answer = reply(refusal(
@@ -493,7 +476,7 @@ RequestHandler::Answer RequestHandler::found_in_log(const FindOutcome& asked,
         {.code = known ? Code::kNotFound : Code::kStale,
          .text =
              "the server does not know what the group's earlier primary did for that session"}));
-    if (known) answer.next = AwaitRound{rounds_->ask()};
+    if (known) answer.next = await_round(*parts_.rounds);
     return answer;
   }
   const auto result_of = [&](const LoggedOutcomes::Operation& one) {
@@ -510,7 +493,7 @@ RequestHandler::Answer RequestHandler::found_in_log(const FindOutcome& asked,
     single.sequence = asked.sequence;
     return reply(single);
   }
-  // An operation that is not in the log may be sent again, by itself.
+  // The client may send an operation that is not in the log again, outside of a pack.
   ResultWriter results(results_);
   for (std::uint8_t index = 0; index < found.count; ++index) {
     const auto one = std::ranges::find(found.operations, index, &LoggedOutcomes::Operation::index);
@@ -520,6 +503,14 @@ RequestHandler::Answer RequestHandler::found_in_log(const FindOutcome& asked,
   return reply({.opcode = Opcode::kOutcome, .sequence = asked.sequence, .value = results.finish()});
 }
 
+bool RequestHandler::awaits_disk(Bytes message, LargePut& large) const {
+  const Status reserved = parts_.store.large_records().reserve(large);
+  if (reserved || reserved.error().code != Code::kBusy) return false;
+  std::uint64_t sequence = 0;
+  const auto request = decode_request(message, &sequence);
+  return request && now_ <= begin_by(*request);
+}
+
 RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std::uint64_t digest,
                                               const WriteTag& whose) {
   std::uint64_t sequence = 0;
@@ -527,24 +518,24 @@ RequestHandler::Answer RequestHandler::finish(Bytes message, LargePut large, std
   const auto source = request ? decode_value_source(request->value)
                               : Result<ValueSource>(std::unexpected(request.error()));
   if (!source || source->digest != digest) {
-    store_.large_records().cancel(std::move(large));
+    parts_.store.large_records().cancel(std::move(large));
     return reply(refusal(Opcode::kPutLarge, sequence,
                          {.code = Code::kValueChanged,
                           .text = "the value's memory was written while it was being sent: leave "
                                   "it alone until the put has returned"}));
   }
-  tag_ = tag_of(log_.is_replicated() ? whose : WriteTag{}, *request);
-  const auto stored =
-      store_.large_records().finish(std::move(large), request->key, digest, options_of(*request));
+  tag_ = tag_of(parts_.log.is_replicated() ? whose : WriteTag{}, *request);
+  const auto stored = parts_.store.large_records().finish(std::move(large), request->key, digest,
+                                                          options_of(*request));
   Answer answer = stored ? when_safe(*request, reply(stored_response(*request, *stored)))
                          : reply(refusal(request->opcode, sequence, stored.error()));
-  if (log_.is_replicated()) [[unlikely]]
+  if (parts_.log.is_replicated()) [[unlikely]]
     return when_replicated(*request, std::move(answer));
   return answer;
 }
 
 RequestHandler::Answer RequestHandler::remove(const Request& request) {
-  const auto removed = store_.remove(
+  const auto removed = parts_.store.remove(
       request.key,
       request.condition == Condition::kIfVersion ? std::optional(request.expected) : std::nullopt,
       look_, begin_by(request), tag());
@@ -556,10 +547,10 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
   const bool swap = request.opcode == Opcode::kSwap;
   const auto number = load_le<std::int64_t>(request.value.data());
   const auto counted =
-      swap ? store_.counters().swap(request.key, number,
-                                    load_le<std::int64_t>(request.value.data() + kCounterBytes),
-                                    look_, begin_by(request), tag())
-           : store_.counters().add(request.key, number, look_, begin_by(request), tag());
+      swap ? parts_.store.counters().swap(
+                 request.key, number, load_le<std::int64_t>(request.value.data() + kCounterBytes),
+                 look_, begin_by(request), tag())
+           : parts_.store.counters().add(request.key, number, look_, begin_by(request), tag());
   if (!counted) return failed(request, counted.error());
   store_le(value_.data(), counted->number);
   const unsigned flags = (counted->put.in_neighbour ? Response::kInNeighbour : 0U) |
@@ -579,7 +570,7 @@ RequestHandler::Answer RequestHandler::count(const Request& request) {
 RequestHandler::Answer RequestHandler::open_counter(const Request& request) {
   const bool create = load_le<std::uint8_t>(request.value.data()) != 0;
   const auto opened =
-      store_.counters().open(request.key, create, network_, look_, begin_by(request));
+      parts_.store.counters().open(request.key, create, parts_.network, look_, begin_by(request));
   if (!opened) return failed(request, opened.error());
   store_le(value_.data(), opened->cell ? std::uint64_t{*opened->cell} : kNoCell);
   return reply({.opcode = request.opcode,
@@ -589,7 +580,7 @@ RequestHandler::Answer RequestHandler::open_counter(const Request& request) {
 }
 
 RequestHandler::Answer RequestHandler::flush(const Request& request) {
-  if (log_.is_volatile()) {
+  if (parts_.log.is_volatile()) {
     return reply(
         refusal(Opcode::kFlush, request.sequence,
                 {.code = Code::kUnsupported,
@@ -598,14 +589,14 @@ RequestHandler::Answer RequestHandler::flush(const Request& request) {
   return sweep_first(request);
 }
 
-// Counts that live in cells must reach the log first. The CounterFlusher does this on its own
-// thread: it costs a round trip per counter, which this worker's other clients would wait for.
+// Counts in cells must reach the log first. The CounterFlusher does this on its own thread: it
+// costs a round trip per counter, and this worker's other clients would wait for it.
 RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
   const Response awaited{.opcode = request.opcode, .sequence = request.sequence};
-  if (counter_flusher_ == nullptr || !store_.counter_cells().in_use()) {
+  if (parts_.counter_flusher == nullptr || !parts_.store.counter_cells().in_use()) {
     return after_sweep(awaited, request.value, Status{});
   }
-  Answer answer{.response = awaited, .next = AwaitSweep{counter_flusher_->ask()}};
+  Answer answer{.response = awaited, .next = AwaitSweep{parts_.counter_flusher->ask()}};
   answer.response.value = request.value;
   return answer;
 }
@@ -613,13 +604,9 @@ RequestHandler::Answer RequestHandler::sweep_first(const Request& request) {
 RequestHandler::Answer RequestHandler::after_sweep(const Response& awaited, Bytes value,
                                                    const Status& swept) {
   if (!swept) {
-    // Read once: the state may change at any time.
-    const DiskState disk = log_.disk_state();
-    const bool backup = awaited.opcode == Opcode::kBackup;
+    const Refused what = awaited.opcode == Opcode::kBackup ? Refused::kBackup : Refused::kFlush;
     return reply(refusal(awaited.opcode, awaited.sequence,
-                         disk == DiskState::kOk
-                             ? swept.error()
-                             : refusal_of(backup ? Refused::kBackup : Refused::kFlush, disk)));
+                         parts_.log.failed() ? parts_.log.refusal(what) : swept.error()));
   }
   return awaited.opcode == Opcode::kFlush ? flush_swept(awaited.sequence)
                                           : backup_swept(awaited.sequence, value);
@@ -627,10 +614,10 @@ RequestHandler::Answer RequestHandler::after_sweep(const Response& awaited, Byte
 
 RequestHandler::Answer RequestHandler::flush_swept(std::uint64_t sequence) const {
   // Every acknowledged write is at or below this sequence.
-  const std::uint64_t through = log_.last_begun();
+  const std::uint64_t through = parts_.log.last_begun();
   const Response flushed{
-      .opcode = Opcode::kFlush, .sequence = sequence, .version = Version::of(boot_, through)};
-  if (log_.failed()) return reply(disk_failed(flushed));
+      .opcode = Opcode::kFlush, .sequence = sequence, .version = Version::of(parts_.boot, through)};
+  if (parts_.log.failed()) return reply(disk_failed(flushed));
   Answer answer = reply(flushed);
   if (!is_reached(Durability::kSync, through)) {
     answer.next = AwaitMark{.level = Durability::kSync, .through = through};
@@ -640,43 +627,35 @@ RequestHandler::Answer RequestHandler::flush_swept(std::uint64_t sequence) const
 
 Response RequestHandler::disk_failed(const Response& awaited) const {
   const bool flush = awaited.opcode == Opcode::kFlush;
-  Response response =
-      refusal(awaited.opcode, awaited.sequence,
-              refusal_of(flush ? Refused::kFlush : Refused::kMadeWrite, log_.disk_state()));
+  Response response = refusal(
+      awaited.opcode, awaited.sequence,
+      flush ? parts_.log.refusal(Refused::kFlush)
+            : refusal_of(Refused::kMadeWrite, parts_.log.disk_state()));  // never "try again"
   if (!flush) response.flags = Response::kMayHaveHappened;
   return response;
 }
 
 RequestHandler::Answer RequestHandler::backup(const Request& request) {
-  if (backups_ == nullptr) {
-    return reply(refusal(
-        Opcode::kBackup, request.sequence,
-        {.code = Code::kUnsupported,
-         .text = log_.is_volatile() ? "the server keeps its data in memory only: start it with "
-                                      "--data-dir and --backup-dir"
-                                    : "the server makes no backups: start it with --backup-dir"}));
+  if (parts_.backups == nullptr) {
+    return reply(
+        refusal(Opcode::kBackup, request.sequence,
+                {.code = Code::kUnsupported,
+                 .text = parts_.log.is_volatile()
+                             ? "the server keeps its data in memory only: start it with "
+                               "--data-dir and --backup-dir"
+                             : "the server makes no backups: start it with --backup-dir"}));
   }
   return sweep_first(request);
 }
 
 RequestHandler::Answer RequestHandler::backup_swept(std::uint64_t sequence, Bytes name) {
-  const std::uint64_t through = log_.last_begun();
-  auto asked = backups_->ask(as_text(name), through);
+  const std::uint64_t through = parts_.log.last_begun();
+  auto asked = parts_.backups->ask(as_text(name), through);
   if (!asked) return reply(refusal(Opcode::kBackup, sequence, asked.error()));
   return {.response = {.opcode = Opcode::kBackup,
                        .sequence = sequence,
-                       .version = Version::of(boot_, through)},
-          .next = AwaitBackup{std::move(*asked)}};
-}
-
-Response RequestHandler::backed_up(const Response& awaited, const Backup& backup) {
-  if (!backup.failure()) return awaited;
-  return refusal(Opcode::kBackup, awaited.sequence, *backup.failure());
-}
-
-Response RequestHandler::changed(const Response& awaited, const GroupTask& task) {
-  if (task.status()) return awaited;
-  return refusal(awaited.opcode, awaited.sequence, task.status().error());
+                       .version = Version::of(parts_.boot, through)},
+          .next = await_backup(std::move(*asked))};
 }
 
 // The scan shows every write that has a sequence now, which includes all acknowledged writes.
@@ -684,27 +663,19 @@ RequestHandler::Answer RequestHandler::scan(const Request& request) {
   const auto refused = [&](const Error& error) {
     return reply(refusal(Opcode::kScan, request.sequence, error));
   };
-  if (scans_ == nullptr) {
+  if (parts_.scans == nullptr) {
     return refused({.code = Code::kUnsupported,
                     .text = "the server keeps its data in memory only, where keys have no order: "
                             "start it with --data-dir to scan"});
   }
-  auto asked = scans_->ask(request.value, log_.last_begun());
+  auto asked = parts_.scans->ask(request.value, parts_.log.last_begun());
   if (!asked) return refused(asked.error());
   return {.response = {.opcode = Opcode::kScan, .sequence = request.sequence},
-          .next = AwaitPage{std::move(*asked)}};
-}
-
-Response RequestHandler::scanned(const Response& awaited, const ScanTask& page) const {
-  if (page.failure()) return refusal(Opcode::kScan, awaited.sequence, *page.failure());
-  Response response = awaited;
-  response.version = Version::of(boot_, page.through());
-  response.value = page.bytes();
-  return response;
+          .next = await_page(std::move(*asked), parts_.boot)};
 }
 
 RequestHandler::Answer RequestHandler::stats(const Request& request) {
-  stats_text_ = make_stats_();
+  stats_text_ = parts_.stats();
   return reply(
       {.opcode = Opcode::kStats,
        .sequence = request.sequence,

@@ -12,9 +12,9 @@
 #include "common/auth/role.h"
 #include "common/clock.h"
 #include "rdma/transport/transport.h"
-#include "server/admission/places.h"
-#include "server/admission/users.h"
-#include "server/persistence/write_tag.h"
+#include "server/clients/admission/places.h"
+#include "server/clients/admission/users.h"
+#include "server/log/write_tag.h"
 
 namespace rkv::server {
 
@@ -31,10 +31,11 @@ struct Session {
   std::shared_ptr<Place> place;
   Role role = Role::kAdmin;          // without users, every client may do everything
   std::shared_ptr<const User> user;  // nullptr: the server has no users
-  // What its writes have done. nullptr: a reader's, or given away, or the server keeps none.
+  // The outcomes of the client's writes. nullptr: the client is a reader, the table was given away,
+  // or the server keeps none.
   std::shared_ptr<Outcomes> outcomes;
   std::uint64_t user_digest = 0;  // for the tags of a replicated log
-  // Whose writes these are, in a replicated log.
+  // Returns the tag of the client's writes in a replicated log.
   WriteTag tag() const { return {.session = outcomes == nullptr ? 0 : id, .user = user_digest}; }
 
   std::uint32_t unanswered = 0;     // received, reply not posted; more than credits: disconnected
@@ -45,8 +46,8 @@ struct Session {
   std::uint32_t small_held = 0;     // small send buffers that its replies occupy
   std::uint32_t large_held = 0;     // likewise large ones
   Nanos large_since = 0;            // since when it has held large buffers without returning one
-  std::uint64_t pack_turn = 0;      // the worker's turn that has executed a pack of it
-  std::uint32_t packs_waiting = 0;  // for their turn: a newer one goes behind them
+  std::uint64_t pack_turn = 0;      // the worker's last turn that executed a pack of the client
+  std::uint32_t packs_waiting = 0;  // packs that wait for their turn: a newer one goes behind them
   bool ending = false;              // aborted or disconnected: no request is answered any more
   // Replies of this turn that are not posted yet. Never grows past its first capacity.
   std::vector<rdma::Operation> replies;

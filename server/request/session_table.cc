@@ -89,7 +89,7 @@ std::vector<rdma::Completion> SessionTable::collect_mail() {
     mail = std::exchange(received_, {});
   }
   if (mail.users != nullptr) {
-    users_ = std::move(mail.users);  // arrivals may be of users of before
+    users_ = std::move(mail.users);  // arrivals may belong to earlier users
     drop_revoked(mail.revocations);
   }
   for (NewClient& arrival : mail.arrivals)
@@ -156,7 +156,7 @@ void SessionTable::end_old(const std::vector<OldSession>& to_end) {
   }
 }
 
-// The client may be back, or come back. REQUIRES: session.ending (ONCE-2).
+// The client may have come back, or may do so. REQUIRES: session.ending (ONCE-2).
 void SessionTable::give_away_outcomes(Session& session) {
   if (session.outcomes == nullptr) return;
   RKV_CHECK(session.ending, "ONCE-2");

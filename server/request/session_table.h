@@ -1,8 +1,8 @@
 // SessionTable: the clients of one worker. Acceptors bring them and end them; the worker's thread
 // admits them, drops them and removes them.
 //
-// Acceptors only leave mail: each call notes what is to be done, sets has_mail() and wakes the
-// queue. The worker's thread does it at the start of its next turn, in collect_mail().
+// Acceptors only leave mail: each call notes a task, sets has_mail() and wakes the queue. The
+// worker's thread does these tasks at the start of its next turn, in collect_mail().
 //
 // Thread safety:
 //  - acceptors: reserve_client, cancel_client, adopt, end_session, give_up
@@ -22,7 +22,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "rdma/transport/transport.h"
-#include "server/admission/revocations.h"
+#include "server/clients/admission/revocations.h"
 #include "server/request/outcome_archive.h"
 #include "server/request/session.h"
 #include "server/request/worker_counters.h"
@@ -50,19 +50,21 @@ class SessionTable {
   SessionTable(const SessionTable&) = delete;
   SessionTable& operator=(const SessionTable&) = delete;
 
-  // Reserves a place for one more client; call it before accepting on the worker's queue. False:
-  // the worker is full. cancel_client() gives the place back; after adopt(), remove() does.
+  // Reserves a place for one more client; call it before accepting on the worker's queue. Returns
+  // false if the worker is full. cancel_client() gives the place back; after adopt(), remove()
+  // does.
   bool reserve_client();
   void cancel_client() { clients_.fetch_sub(1, std::memory_order_relaxed); }
   void adopt(NewClient client);
-  // Ends the session if this worker has it and it is of this user ("" without users). True: none of
-  // the session's requests will begin any more, and what they have done is in the archive. Blocks
-  // until the worker's thread has handled the call; false if the deadline passed first.
+  // Ends the session if this worker has it and it belongs to this user ("" without users). Returns
+  // true if none of the session's requests will begin any more, and their outcomes are in the
+  // archive. Blocks until the worker's thread has handled the call. Returns false if the deadline
+  // passed first.
   bool end_session(std::uint64_t id, const Deadline& deadline, std::string_view user = {});
   // Ends the session, if this worker has it, so that another client gets its place. Never blocks.
   void give_up(std::uint64_t session);
 
-  // Ends the sessions of users that `users` does not have unchanged, and from now on each new
+  // Ends the sessions of users that `users` does not contain unchanged, and from now on each new
   // session of such a user. The worker reports to `revocation`, if there is one. Never blocks.
   void end_revoked(std::shared_ptr<const Users> users,
                    std::shared_ptr<Revocation> revocation = nullptr);
@@ -71,8 +73,8 @@ class SessionTable {
   // The clients with a place, connected or not.
   std::uint32_t clients() const { return clients_.load(std::memory_order_relaxed); }
 
-  // Does what acceptors have asked for. Returns the completions of the admitted clients that came
-  // before them, in order of arrival. Allocates if there is mail.
+  // Handles the mail of acceptors. Returns completions that arrived before their clients were
+  // admitted, in order of arrival. Allocates if there is mail.
   std::vector<rdma::Completion> collect_mail();
   // Keeps a completion of an accepted client that collect_mail() has not admitted yet. At most the
   // client's credits plus its disconnect.
@@ -80,7 +82,7 @@ class SessionTable {
 
   std::span<const std::unique_ptr<Session>> all() const { return sessions_; }
   // Disconnects the client; its requests are not answered any more. The queue reports the end of
-  // the connection later. Nothing for `why`: no fault, not worth a log line.
+  // the connection later. `why`: nullopt if the client did nothing wrong; then nothing is logged.
   void drop(Session& session, std::optional<DropReason> why);
   // Destroys the session and gives its place back. REQUIRES: its connection was destroyed.
   void remove(Session& session);

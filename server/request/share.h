@@ -25,7 +25,7 @@ class Share {
     return left_ > 0;
   }
   void spend(Nanos time) { left_ = std::max(left_ - time, -most_); }
-  // When some time is available again, as of the last has_some().
+  // The moment at which some time is available again, as of the last has_some().
   Nanos again_at() const { return counted_ + (left_ > 0 ? 0 : (1 - left_) * parts_); }
 
  private:

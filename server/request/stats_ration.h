@@ -44,9 +44,9 @@ class StatsRation {
     share_.spend(clock_.now() - began);
     return text_;
   }
-  // Call it before a turn retries the requests that wait.
+  // Call it before a turn retries waiting requests.
   void forget_waiting() { wanted_ = false; }
-  // The time at which a turn is due for the requests that wait, or `latest` if that is earlier.
+  // The time at which a turn is due for waiting requests, or `latest` if that is earlier.
   Nanos wait_until(Nanos latest) const {
     return wanted_ ? std::min(latest, share_.again_at()) : latest;
   }

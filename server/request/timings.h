@@ -1,6 +1,6 @@
 // Timings: how long requests took in the server. A request's time starts when a worker takes it
-// from its receive queue; for a request too long to be sent, when its READ is posted. It ends when
-// the answer was posted. Time in the network and the adapter is not included.
+// from its receive queue, or, for a request too long to be sent, when its READ is posted. It ends
+// when the answer was posted. Time in the network and the adapter is not included.
 //
 // Timing needs no clock reads of its own. A worker reads the clock once per turn that has found
 // completions, and once before it sleeps; one of the two follows each turn. An answer is noted with
@@ -54,7 +54,8 @@ class Timings {
       at(clock_.now());
     pending_.push_back({.taken = taken, .opcode = opcode});
   }
-  // Passes the time whenever the worker has read the clock: ends the answers noted before.
+  // Call it whenever the worker has read the clock: `now` becomes the end of the answers noted
+  // before.
   void at(Nanos now) {
     if (!pending_.empty()) end(now);
   }

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "common/hash.h"
-#include "server/persistence/write_tag.h"
+#include "server/log/write_tag.h"
 
 namespace rkv::server {
 

@@ -1,17 +1,17 @@
-// What the log of a group says of the user of a session, so that a later primary tells nobody else
-// what became of the session's writes (ONCE-5, OLOG-4).
+// A digest that names a session's user in a group's log. By it a later primary reports the outcomes
+// of the session's writes to that user only (ONCE-5, OLOG-4).
 //
 // Thread safety: a pure function.
 #pragma once
 
 #include <cstdint>
 
-#include "server/admission/users.h"
+#include "server/clients/admission/users.h"
 
 namespace rkv::server {
 
-// kUserBits long. `user`: nullptr if the server has no users. A user that was changed has another
-// one.
+// Returns a digest of kUserBits. `user`: nullptr if the server has no users. A changed user has
+// another digest.
 std::uint64_t user_digest(const User* user);
 
 }  // namespace rkv::server

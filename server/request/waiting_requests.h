@@ -23,14 +23,14 @@ namespace rkv::server {
 struct ReceivedRequest {
   Session* session = nullptr;
   Bytes message{};
-  std::uint32_t buffer = 0;  // that the message lies in
+  std::uint32_t buffer = 0;  // holds the message
   Nanos taken = 0;           // when it was taken from the receive queue
 };
 
-// What became of a request.
+// The result of an attempt to serve a request.
 enum class Served : std::uint8_t {
   kDone,
-  kNoRoom,    // nothing was executed: serve it later
+  kNoRoom,    // nothing was executed: serve the request later
   kNoLarge,   // likewise, once ReplySender::has_large() is true
   kNextTurn,  // likewise, in another turn of the worker
   kLoading,   // the record is being loaded; the receive buffer is in use until then
@@ -62,8 +62,9 @@ class WaitingRequests {
     (waiting.load == nullptr ? for_buffers_ : for_loads_).push_back(std::move(waiting));
   }
   // Both call `serve` for requests in the order of their arrival: for all that wait for buffers, or
-  // for those whose load is done or whose client is ending. `serve(const Waiting&)` returns what
-  // became of the request; if not served it waits on. `serve` may add requests that await a load.
+  // for those whose load is done or whose client is ending. `serve(const Waiting&)` returns a
+  // Served; a request that was not served continues to wait. `serve` may add requests that await a
+  // load.
   template <class Serve>
   void retry_for_buffers(Serve serve) {
     retry(for_buffers_, serve);

@@ -60,16 +60,22 @@ Worker::Worker(const Parts& parts, const WorkerOptions& options, const MessageBu
       timings_(parts.clock, std::size_t{room.small_replies} + room.large_replies),
       queue_(std::move(queue)),
       stats_(parts.clock, parts.stats),
-      handler_(
-          parts.store, parts.log, parts.boot, parts.durability,
-          [this] { return stats_.text(counters_.get(WorkerCounters::kTurns)); }, parts.network,
-          parts.backups, parts.counter_flusher, parts.scans, room.max_packed, parts.rounds,
-          parts.lacks_copies),
+      handler_({.store = parts.store,
+                .log = parts.log,
+                .boot = parts.boot,
+                .durability = parts.durability,
+                .stats = [this] { return stats_.text(counters_.get(WorkerCounters::kTurns)); },
+                .network = parts.network,
+                .backups = parts.backups,
+                .counter_flusher = parts.counter_flusher,
+                .scans = parts.scans,
+                .max_packed = room.max_packed,
+                .rounds = parts.rounds,
+                .lacks_copies = parts.lacks_copies}),
       large_put_receiver_(handler_, kFetches),
       long_(std::move(long_requests)),
       disk_fetcher_(parts.disk_fetcher),
-      revocations_(parts.revocations),
-      change_group_(parts.change_group),
+      admin_(parts.revocations, parts.change_group),
       outcomes_(parts.outcomes),
       earlier_outcomes_(parts.earlier_outcomes),
       sessions_(options.clients, *queue_, parts.clock, counters_, parts.wait_until, parts.outcomes),
@@ -128,7 +134,8 @@ void Worker::run() {
   finish();
 }
 
-// Atomics are for hint words and counter cells. The device refuses a reader's, whatever it knows.
+// Atomics are for hint words and counter cells. The device refuses those of a reader, whichever
+// keys it knows.
 rdma::ConnectionOptions Worker::connection_options(Role role) const {
   return {
       .sends_in_flight = kOperationsInFlight,
@@ -168,12 +175,14 @@ std::size_t Worker::poll_once() {
   for (const rdma::Completion& completion : std::span(completions_).first(count))
     on_completion(completion);
   has_seen_all_ = count < completions_.size();
-  // From here on the requests that already wait come first (SERVE-3).
+  // From here on requests that already wait come first (SERVE-3).
   replies_.serve_waiting_first();
   stats_.forget_waiting();
   long_wanted_ = false;
   if (!fetched_.empty()) [[unlikely]]
     finish_fetches();
+  if (!large_put_receiver_.is_idle()) [[unlikely]]
+    drop_slow_writers();
   serve_those_that_wait();
   pending_.ask_for_marks();
   answer_waiters();
@@ -187,7 +196,7 @@ std::size_t Worker::poll_once() {
   return count + (packs_wait_ ? 1 : 0);
 }
 
-// A request that this turn has begun, because it did not see leave() yet, is one of these.
+// The requests to wait for include one that this turn has begun because it did not see leave() yet.
 void Worker::note_quiet() {
   const bool waits = waiting_requests_.some_for_buffers() || waiting_requests_.some_for_loads();
   const bool reads = !large_put_receiver_.is_idle() || long_.free() != long_.count();
@@ -282,7 +291,7 @@ void Worker::release(std::uint32_t receive_buffer) {
   released_.push_back(receive_buffer);
 }
 
-// For the answer to a request in a long buffer room was kept (LONG-4).
+// A request in a long buffer has room kept for its answer (LONG-4).
 bool Worker::has_room_for_small(const ReceivedRequest& request) const {
   return LongRequestReader::is_one(request.buffer) || replies_.has_room(*request.session);
 }
@@ -322,7 +331,8 @@ Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint3
   Served served =
       has_room_for(request) ? execute(request, look, rounds) : Served::kNoRoom;  // (SERVE-3)
   if (is_for_later(served) && LongRequestReader::is_one(request.buffer)) [[unlikely]] {
-    // Its client, which may take no replies, would keep the long buffer from others (LONG-4).
+    // Otherwise its client, which may take no replies, would keep the long buffer from others
+    // (LONG-4).
     refuse(request, {.code = Code::kBusy, .text = "the server has no room for the answer now"});
     served = Served::kDone;
   }
@@ -330,7 +340,8 @@ Served Worker::serve(const ReceivedRequest& request, DiskLookup look, std::uint3
   return served;
 }
 
-// A long names a request that is READ first, since the answer is to that one.
+// A kLong message is not refused: it names a request that is READ first, and the answer belongs to
+// that one.
 bool Worker::is_refused_on_leaving(Bytes message) const {
   if (!leaving_.load(std::memory_order_acquire)) [[likely]]
     return false;
@@ -359,8 +370,8 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
     if (answer.malformed) counters_.add(WorkerCounters::kMalformed);
     return Served::kDone;
   }
-  if (std::holds_alternative<RequestHandler::Awaited>(answer.next)) {
-    pending_.add(session, answer, request.taken);
+  if (PendingReplies::is_for(answer)) {
+    pending_.add(session, std::move(answer), request.taken);
     return Served::kDone;
   }
   if (const auto* const load = std::get_if<RequestHandler::AwaitLoad>(&answer.next)) {
@@ -382,50 +393,21 @@ Served Worker::execute(const ReceivedRequest& request, DiskLookup look, std::uin
       sessions_.drop(session, std::nullopt);
     return Served::kFetching;
   }
-  if (std::holds_alternative<RequestHandler::RevokeUser>(answer.next)) {
-    revoke(request, std::move(answer));
-    return Served::kDone;
-  }
-  if (std::holds_alternative<RequestHandler::ChangeGroup>(answer.next)) {
-    change_group(request, std::move(answer));
+  if (std::holds_alternative<RequestHandler::AdminRequest>(answer.next)) {
+    begin_admin_request(request, std::move(answer));
     return Served::kDone;
   }
   on_malformed(session, DropReason::kMalformed);  // Disconnect
   return Served::kDone;
 }
 
-// REQUIRES: has_room_for_small(), and that the answer's next step is RevokeUser.
-void Worker::revoke(const ReceivedRequest& request, RequestHandler::Answer answer) {
-  if (revocations_ == nullptr) {
-    return refuse(request, {.code = Code::kUnsupported,
-                            .text = "the server has no users: start it with --users"});
-  }
-  const std::string_view name = std::get<RequestHandler::RevokeUser>(answer.next).name;
-  const User* const by = request.session->user.get();
-  auto revoked = revocations_->revoke(name, by == nullptr ? std::string_view() : by->name);
-  if (!revoked) return refuse(request, revoked.error());
-  log_warn(EventName("user_revoked"),
-           "user \"{}\" is revoked by \"{}\": remove its line from the users file, or it may "
-           "connect after the next start",
-           field("user", name), field("by", by == nullptr ? "" : by->name));
-  answer.next = RequestHandler::Awaited(RequestHandler::AwaitRevocation{std::move(*revoked)});
-  pending_.add(*request.session, answer, request.taken);
-}
-
-// REQUIRES: has_room_for_small(), and that the answer's next step is ChangeGroup.
-void Worker::change_group(const ReceivedRequest& request, RequestHandler::Answer answer) {
-  if (!change_group_) {
-    return refuse(request,
-                  {.code = Code::kUnsupported, .text = "the server is in no replicated group"});
-  }
-  const auto change = std::get<RequestHandler::ChangeGroup>(answer.next);
-  const User* const by = request.session->user.get();
-  log_warn(EventName("group_change_asked"), "\"{}\" asks for {} of {}",
-           field("by", by == nullptr ? std::string_view("a client") : by->name),
-           field("change", to_string(change.opcode)), field("replica", change.name));
-  answer.next = RequestHandler::Awaited(
-      RequestHandler::AwaitGroup{change_group_(change.opcode, change.name)});
-  pending_.add(*request.session, answer, request.taken);
+// REQUIRES: has_room_for_small(), and that the answer's next step is AdminRequest.
+void Worker::begin_admin_request(const ReceivedRequest& request, RequestHandler::Answer answer) {
+  const std::string_view name = std::get<RequestHandler::AdminRequest>(answer.next).name;
+  auto begun = admin_.begin(answer.response.opcode, name, request.session->user.get());
+  if (!begun) return refuse(request, begun.error());
+  answer.next = std::move(*begun);
+  pending_.add(*request.session, std::move(answer), request.taken);
 }
 
 // Keeps what a write has done, right after it was applied (ONCE-1).
@@ -439,21 +421,21 @@ void Worker::keep(Session& session, const RequestHandler::Answer& answer) {
   session.outcomes->keep(response, value, RequestHandler::mark_of(answer));
 }
 
-// Changes nothing: it is done again if there is no room for the answer (SERVE-3).
+// Changes nothing, so it is repeated if there was no room for the answer (SERVE-3).
 Served Worker::answer_outcome(const ReceivedRequest& request,
                               const RequestHandler::FindOutcome& asked) {
   Session& session = *request.session;
   const auto outcomes =
       outcomes_ == nullptr ? nullptr : outcomes_->find(asked.write.session, session.user.get());
   const bool is_of_earlier_primary = earlier_outcomes_ != nullptr && asked.since != Version{};
-  const RequestHandler::Answer answer =
+  RequestHandler::Answer answer =
       is_of_earlier_primary
           ? handler_.found_in_log(asked,
                                   earlier_outcomes_->find(asked.write.session, session.user_digest,
                                                           asked.write.sequence, asked.since))
-          : handler_.found(asked, outcomes.get());  // refers to the outcomes
-  if (std::holds_alternative<RequestHandler::Awaited>(answer.next)) {
-    pending_.add(session, answer, request.taken);
+          : handler_.found(asked, outcomes.get());  // the answer refers to the outcomes
+  if (PendingReplies::is_for(answer)) {
+    pending_.add(session, std::move(answer), request.taken);
     return Served::kDone;
   }
   return replies_.send(session, answer.response, request.taken) ? Served::kDone : Served::kNoLarge;
@@ -481,7 +463,7 @@ Served Worker::serve_waiting(const WaitingRequests::Waiting& waiting) {
   }
   const Load* const load = waiting.load.get();
   if (load != nullptr && !has_room_for_small(request)) return Served::kNoRoom;
-  // Do not execute it again while there is no large buffer for its reply.
+  // Do not execute the request again while there is no large buffer for its reply.
   if (waiting.large && !replies_.has_large(session)) return Served::kNoLarge;
   if (load == nullptr) {
     const Served served = serve(request);
@@ -498,8 +480,8 @@ Served Worker::serve_waiting(const WaitingRequests::Waiting& waiting) {
   return Served::kDone;
 }
 
-// Held replies and requests take turns at the large buffers. Those that always come first could
-// take every buffer that becomes free (SERVE-8).
+// Held replies and requests take turns at the large buffers. If one kind always came first, it
+// could take every buffer that becomes free (SERVE-8).
 void Worker::serve_those_that_wait() {
   if (held_first_ && pending_.some_for_buffers()) [[unlikely]] {
     const std::size_t free = replies_.large_free();
@@ -533,14 +515,17 @@ void Worker::retry_waiting() {
 }
 
 void Worker::answer_waiters() {
-  const auto none_waits = [&] { return pending_.empty() && !waiting_requests_.some_for_loads(); };
+  const auto none_waits = [&] {
+    return pending_.empty() && !waiting_requests_.some_for_loads() && !await_disk_;
+  };
   if (none_waits()) [[likely]]
     return;
   handler_.set_time(clock_.now());  // a wake-up without completions has not set it
   waiting_.exchange(true, std::memory_order_acq_rel);  // before the marks are read (SERVE-5)
   const std::size_t free_before = long_.free();
+  if (await_disk_) finish_fetches();
   retry_loaded();
-  // Nothing else may start a turn in which a waiting long request finds the freed buffer.
+  // No other event may start a turn in which a waiting long request finds the freed buffer.
   if (long_.free() > free_before) retry_waiting();
   pending_.answer();
   if (none_waits()) waiting_.store(false, std::memory_order_relaxed);  // saves a wake-up
@@ -598,12 +583,21 @@ bool Worker::has_room_for_large(const Session& session) {
   return large_put_receiver_.has_room(session);
 }
 
-// Not before all that has arrived was looked at: it may have come while this thread stood still.
+// PUTLARGE-5. The waiting clients may belong to other workers.
+void Worker::drop_slow_writers() {
+  const std::uint64_t refused = handler_.large_values_refused();
+  if (refused == large_refused_ || !has_seen_all_) return;
+  large_refused_ = refused;
+  drop_overdue(large_put_receiver_.overdue(clock_.now()));
+}
+
+// Drops no client before all that has arrived was looked at: it may have come while this thread
+// stood still.
 void Worker::drop_overdue(Session* late) {
   if (late != nullptr && has_seen_all_) sessions_.drop(*late, DropReason::kOverdue);
 }
 
-// False: the caller must drop the client.
+// Returns false if the caller must drop the client.
 bool Worker::begin_long(Session& session, const MessageSource& source, std::uint64_t sequence) {
   if (long_.count() != 0) {
     counters_.add(WorkerCounters::kLongRequests);
@@ -622,6 +616,7 @@ void Worker::end_fetch(Fetch& fetch) {
 
 void Worker::finish_fetches() {
   std::size_t kept = 0;
+  await_disk_ = false;
   for (Fetch* const fetch : fetched_) {
     Session& session = *fetch->session;
     const std::uint32_t buffer = fetch->receive_buffer;
@@ -630,16 +625,19 @@ void Worker::finish_fetches() {
       end_fetch(*fetch);
       continue;
     }
-    if (!replies_.has_room(session)) {
+    // Values that wait for the disk are served oldest first.
+    const bool waits = await_disk_ || !replies_.has_room(session);
+    auto answer = waits ? std::nullopt : large_put_receiver_.finish(*fetch);
+    if (!answer) {
+      await_disk_ = await_disk_ || fetch->awaits_disk;
       fetched_[kept++] = fetch;
       continue;
     }
-    const RequestHandler::Answer answer = large_put_receiver_.finish(*fetch);
-    keep(session, answer);
-    if (std::holds_alternative<RequestHandler::Awaited>(answer.next)) {
-      pending_.add(session, answer, taken);
+    keep(session, *answer);
+    if (PendingReplies::is_for(*answer)) {
+      pending_.add(session, std::move(*answer), taken);
     } else {
-      (void)replies_.send(session, answer.response, taken);  // a small reply
+      (void)replies_.send(session, answer->response, taken);  // a small reply
     }
     release(buffer);
   }

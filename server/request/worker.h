@@ -4,8 +4,9 @@
 //  SERVE-1  Every received buffer is released exactly once: when its request has been answered or
 //      dropped, at the latest when its client is disconnected. The buffer of a message that
 //      announces a long request is released as soon as the READ of that request is posted.
-//  SERVE-2  The shared receive queue holds clients x credits buffers plus some to spare. It never
-//      runs dry while clients keep to their credits. A client that exceeds its credits is
+//  SERVE-2  The shared receive queue holds clients x credits buffers, one per client for a message
+//      of which only a part has come (message_buffers.cc), and some to spare. It never runs dry
+//      while clients keep to their credits. A client that exceeds its credits is
 //      disconnected in the turn that sees it. Over verbs all connections share the buffers, so this
 //      client may use up all of them before that turn. The devices of the other clients then
 //      retransmit until the turn has released buffers. Over shared memory each connection has its
@@ -13,21 +14,23 @@
 //  SERVE-3  A request is executed only if a small send buffer is free and its reply fits into the
 //      client's limit of replies in flight. Otherwise the request waits in its receive buffer.
 //      GETs, statistics and outcomes may find no large buffer after they were executed. They are
-//      executed again later, which is safe because they change nothing. A long request also needs
-//      a buffer to be READ into. From then on it waits for no room (LONG-4). A pack is executed
-//      once, and only if all of its results have room. A turn executes at most one pack of a
-//      client. Of packs that wait for their turn the oldest comes first. For the rest of the
-//      turn, requests already waiting go first.
+//      executed again later, which is safe because they change nothing. A long request also needs a
+//      buffer to be READ into. From then on it waits for no room (LONG-4). A pack is executed once,
+//      and only if all of its results have room. A turn executes at most one pack of a client.
+//      Waiting packs are served oldest first. For the rest of the turn, requests already waiting go
+//      first.
 //  SERVE-5  A flush or a durable write is answered when its mark has reached it. The worker sets
 //      waiting_ before it reads the marks; the applier (in a group: the replicator, for the
 //      group's marks) advances a mark before it clears waiting_.
 //      Both are read-modify-writes on waiting_, so one of the two sees the other. The same holds
-//      for a backup, for a page of a scan, for a round of the replicator, and for the sweep that
-//      starts a flush or a backup: each is done before waiting_ is cleared.
-//      Likewise a load is done before waiting_ is cleared (SERVE-7).
+//      for the work of each Awaited (awaited.h), and for the sweep that starts a flush or a backup:
+//      each is done before waiting_ is cleared.
+//      Likewise a load is done before waiting_ is cleared (SERVE-7). A large value that has arrived
+//      and waits for the queue to the disk is in it, too: the applier frees the queue's space
+//      before it clears waiting_.
 //  SERVE-11  After leave() no request is begun. Each is refused with a code that says so, also
 //      during a stop, until its connection ends.
-// The others of the room are SERVE-4 and SERVE-8 (reply_sender.h), SERVE-6 and SERVE-10
+// Further SERVE invariants: SERVE-4 and SERVE-8 (reply_sender.h), SERVE-6 and SERVE-10
 // (pending_replies.h), SERVE-7 (waiting_requests.h) and SERVE-9 (stats_ration.h).
 //
 // In steady state a turn does not allocate, does not log and takes no lock except the store's. This
@@ -55,6 +58,7 @@
 #include "common/clock.h"
 #include "rdma/transport/transport.h"
 #include "server/background/disk_fetcher.h"
+#include "server/request/admin_requests.h"
 #include "server/request/large_put_receiver.h"
 #include "server/request/long_request_reader.h"
 #include "server/request/message_buffers.h"
@@ -78,13 +82,10 @@ struct WorkerOptions {
 
 class Worker {
  public:
-  // Begins kMovePrimary or kRemoveReplica; must not block.
-  using ChangeGroup =
-      std::function<std::shared_ptr<const GroupTask>(Opcode, std::string_view replica)>;
-  // References must outlive the worker. `clock`: in a group a RawClock, whose time the group line
-  // has, too: clients compare it with that of the answers. `durability` applies to writes that do
-  // not specify one. `make_durable` asks the applier to advance a mark; at most one call per turn
-  // and level.
+  // References must outlive the worker. `clock`: in a group a RawClock. The group line has its
+  // time, too, and clients compare it with the time in answers. `durability` applies to writes that
+  // do not specify one. `make_durable` asks the applier to advance a mark; at most one call per
+  // turn and level.
   struct Parts {
     rdma::Transport& transport;
     Store& store;
@@ -105,10 +106,10 @@ class Worker {
     Revocations* revocations = nullptr;                  // nullptr: the server has no users
     OutcomeArchive* outcomes = nullptr;                  // nullptr: no outcome is kept
     ReplicationRounds* rounds = nullptr;                 // nullptr: the log is not replicated
-    // Of the group's earlier primaries; nullptr: the log is not replicated.
+    // Outcomes of writes under the group's earlier primaries; nullptr: the log is not replicated.
     const LoggedOutcomes* earlier_outcomes = nullptr;
     const std::atomic<bool>* lacks_copies = nullptr;  // as RequestHandler
-    ChangeGroup change_group{};                       // nullptr: in no group
+    AdminRequests::ChangeGroup change_group{};        // nullptr: in no group
   };
   static Result<std::unique_ptr<Worker>> create(const Parts& parts, const WorkerOptions& options);
   ~Worker();
@@ -116,13 +117,13 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   void start();
-  // begin_stop() asks the thread to end by finish(); stop() also waits until it has ended.
+  // begin_stop() asks the thread to call finish() and end; stop() also waits until it has ended.
   void begin_stop();
   void stop();
   // The group's marks will not rise any more: finish() waits for no reply. Any thread.
   void give_up_replies() { given_up_.store(true, std::memory_order_release); }
 
-  // For acceptors.
+  // The sessions, for acceptors.
   SessionTable& sessions() { return sessions_; }
   const SessionTable& sessions() const { return sessions_; }
   rdma::Queue& queue() { return *queue_; }
@@ -135,7 +136,7 @@ class Worker {
   // After leave(): whether all requests that were begun before are answered. Any thread.
   bool is_quiet() const { return quiet_.load(std::memory_order_acquire); }
 
-  // Wakes the worker if answers wait (SERVE-5). Call it after something that they await.
+  // Wakes the worker if answers wait (SERVE-5). Call it after an event that answers await.
   void wake_for_answers();
   const WorkerCounters& counters() const { return counters_; }
   const Timings& timings() const { return timings_; }
@@ -165,8 +166,7 @@ class Worker {
   void refuse(const ReceivedRequest& request, const Error& error);
   bool is_refused_on_leaving(Bytes message) const;
   void note_quiet();
-  void revoke(const ReceivedRequest& request, RequestHandler::Answer answer);
-  void change_group(const ReceivedRequest& request, RequestHandler::Answer answer);
+  void begin_admin_request(const ReceivedRequest& request, RequestHandler::Answer answer);
   void keep(Session& session, const RequestHandler::Answer& answer);
   Served answer_outcome(const ReceivedRequest& request, const RequestHandler::FindOutcome& asked);
   bool has_had_its_pack(const Session& session) const {
@@ -188,6 +188,7 @@ class Worker {
   bool has_room_for_long();
   bool has_room_for_large(const Session& session);
   void drop_overdue(Session* late);  // nullptr: nobody (LONG-5, PUTLARGE-5)
+  void drop_slow_writers();
   bool begin_long(Session& session, const MessageSource& source, std::uint64_t sequence);
   void end_fetch(Fetch& fetch);
   void finish_fetches();
@@ -206,8 +207,7 @@ class Worker {
   LargePutReceiver large_put_receiver_;
   LongRequestReader long_;
   DiskFetcher* const disk_fetcher_;
-  Revocations* const revocations_;
-  const ChangeGroup change_group_;
+  AdminRequests admin_;
   const OutcomeArchive* const outcomes_;
   const LoggedOutcomes* const earlier_outcomes_;
   SessionTable sessions_;
@@ -217,11 +217,13 @@ class Worker {
 
   std::array<rdma::Completion, 64> completions_;
   std::vector<std::uint32_t> released_;  // receive buffers to release at the end of the turn
-  std::vector<Fetch*> fetched_;          // complete; they wait for room for the reply
+  std::vector<Fetch*> fetched_;          // complete; they wait for room for the reply, or for
+  bool await_disk_ = false;              // the queue to the disk: one of them does
+  std::uint64_t large_refused_ = 0;      // the store's count when drop_slow_writers() looked last
   bool taking_ = true;                   // accepts requests: until finish()
-  bool has_seen_all_ = false;            // of what had arrived when this turn began
-  bool long_wanted_ = false;             // an older long request needs one of long_'s buffers
-  bool packs_wait_ = false;              // for the next turn
+  bool has_seen_all_ = false;            // has seen all that had arrived when this turn began
+  bool long_wanted_ = false;             // an older long request waits for one of long_'s buffers
+  bool packs_wait_ = false;              // packs wait for the next turn
   bool held_first_ = true;               // held replies come before requests that wait (SERVE-8)
   Nanos turn_started_ = 0;
   std::atomic<bool> waiting_{false};  // SERVE-5

@@ -11,7 +11,7 @@ struct Named {
   std::string_view name;
 };
 
-// In the order of their indices, starting with 1.
+// Names in the order of their indices, starting with 1.
 constexpr std::array<Named, kStatuses - 2> kNames = {{{Code::kNotFound, "not_found"},
                                                       {Code::kInvalidArgument, "invalid_argument"},
                                                       {Code::kTooLarge, "too_large"},
@@ -55,7 +55,8 @@ constexpr std::array<Drop, kDropReasons> kDrops = {
      {"malformed", "its message is not a request"},
      {"long_request", "it has announced a long request that is not there"},
      {"unreadable", "it has named memory that the server may not READ"},
-     {"overdue", "its memory answers no READ, or it takes no replies, and others wait for it"},
+     {"overdue",
+      "its memory answers READs slowly or not at all, or it takes no replies, and others wait"},
      {"replies", "it does not take its replies, and others wait for the buffer"},
      {"silent", "all places are taken, and another client gets its place"},
      {"revoked", "its user was revoked or changed"}}};

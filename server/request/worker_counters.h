@@ -28,13 +28,14 @@ enum class DropReason : std::uint8_t {
   kMalformed,   // sent a message that is not a request
   kLong,        // announced a long request that is not there
   kUnreadable,  // named memory that it does not let the server READ
-  kOverdue,     // its memory does not answer a READ while other requests wait for the buffer
+  kOverdue,     // its memory answers READs slowly or not at all, while other requests wait for the
+                // room
   kReplies,     // does not take its replies
   kSilent,      // lost its place to a newcomer while all places were taken (Places)
   kRevoked,     // its user is not among the server's users any more, or has changed
 };
 inline constexpr std::size_t kDropReasons = 8;
-// Whether it counts as misbehaviour (Offences).
+// Whether the reason counts as misbehaviour (Offences).
 constexpr bool is_offence(DropReason reason) {
   return reason != DropReason::kSilent && reason != DropReason::kRevoked;
 }

@@ -130,6 +130,18 @@ Result<std::int64_t> Cells::end(std::uint32_t cell) {
   return own.number;
 }
 
+// By the difference to a word just read. Additions that clients make in between, all void, stay.
+Status Cells::wipe(std::uint32_t cell) {
+  constexpr std::uint64_t kWiped = cell_word(0) + kCellSeal;
+  Cell& own = cells_[cell];
+  RKV_CHECK(ended(cell), "a counter's number is in its cell");
+  if (own.wiped) return {};
+  RKV_ASSIGN_OR_RETURN(const std::uint64_t word, atomics_->fetch_add(&words_[cell], 0));
+  if (word != kWiped) RKV_RETURN_IF_ERROR(atomics_->fetch_add(&words_[cell], kWiped - word));
+  own.wiped = true;
+  return {};
+}
+
 std::optional<Cells::Owner> Cells::owner(std::uint32_t cell) const {
   const Cell& own = cells_[cell];
   const std::uint64_t key_length = load_word(&own.key_length, std::memory_order_acquire);

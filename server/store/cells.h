@@ -68,6 +68,9 @@ class Cells {
   // cell may be sealed; the counter is in doubt until another of these calls succeeds.
   Result<std::int64_t> end(std::uint32_t cell);
   bool ended(std::uint32_t cell) const { return cells_[cell].knows == Knows::kLast; }
+  // Takes the last number out of the word, which keeps the seal. The number stays known. After
+  // kInternal call it again. REQUIRES: ended().
+  Status wipe(std::uint32_t cell);
   bool in_doubt(std::uint32_t cell) const { return cells_[cell].in_doubt; }
 
   // ---- sweeping. One thread, unless the comment says otherwise.
@@ -110,8 +113,9 @@ class Cells {
     std::int64_t number;       // meaning given by `knows`
     Knows knows;
     bool in_doubt;  // a seal was requested, and its answer is missing
+    bool wiped;     // the word does not have the last number
   };
-  static_assert(sizeof(Cell) == 48);  // README.md
+  static_assert(sizeof(Cell) == 48);  // server/MANUAL.md
   struct Free {
     void operator()(Cell* cells) const { std::free(cells); }
   };

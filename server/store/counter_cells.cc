@@ -65,13 +65,22 @@ void CounterCells::name_cell(MutableBytes value, std::uint32_t network, std::uin
 Result<std::int64_t> CounterCells::number_of(const RecordFields& counter) const {
   if (!counter.in_cell) return load_le<std::int64_t>(counter.value.data());
   const auto [cells, cell] = place_of(counter);
-  return cells.read(cell);
+  RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.read(cell));
+  if (cells.ended(cell)) RKV_RETURN_IF_ERROR(scrub(cells, cell));
+  return number;
 }
 
 Result<std::int64_t> CounterCells::end(const RecordFields& record) const {
   if (!record.in_cell) return 0;
   const auto [cells, cell] = place_of(record);
-  return cells.end(cell);
+  RKV_ASSIGN_OR_RETURN(const std::int64_t number, cells.end(cell));
+  RKV_RETURN_IF_ERROR(scrub(cells, cell));
+  return number;
+}
+
+// A number that has left its cell is a record's, or nobody's.
+Status CounterCells::scrub(Cells& cells, std::uint32_t cell) const {
+  return table_.memory().is_scrubbed() ? cells.wipe(cell) : Status{};
 }
 
 // A summand that a cell cannot take ends the cell first, unless the addition would be refused: a

@@ -24,7 +24,7 @@
 #include "common/layout.h"
 #include "common/mutex.h"
 #include "rkv/result.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 #include "server/store/cells.h"
 #include "server/store/record_table.h"
 
@@ -108,6 +108,7 @@ class CounterCells {
     std::uint32_t cell;
   };
   Place place_of(const RecordFields& counter) const;
+  Status scrub(Cells& cells, std::uint32_t cell) const;
   Swept sweep(bool end) RKV_EXCLUDES(sweeping_);
   Status sweep_one(Cells& cells, std::uint32_t cell, const Cells::Owner& owner, bool end);
 

@@ -13,7 +13,7 @@
 #include "common/bytes.h"
 #include "common/layout.h"
 #include "rkv/result.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 #include "server/store/counter_cells.h"
 #include "server/store/record_store.h"
 #include "server/store/record_table.h"

@@ -83,9 +83,9 @@ std::optional<Index::Position> DiskTier::own_slot(const Target& at, Bytes key) c
   return table_.index().find_on_disk(at.home, at.hash);
 }
 
-// Nothing if loading will reach the record later: otherwise each eviction before that would leave
-// one more slot. A record that is newer than the disk read under way is not in that read, so it
-// must wait for the next one.
+// Returns kNothing if loading will reach the record later: otherwise each eviction before that
+// would leave one more slot. A record that is newer than the disk read under way is not in that
+// read, so it must wait for the next one.
 DiskTier::Leaves DiskTier::leaves(const RecordFields& record) const {
   if (!table_.index().all_spilled()) return Leaves::kSlot;
   const MutexLock lock(progress_mutex_);

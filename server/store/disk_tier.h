@@ -19,7 +19,7 @@
 #include "common/bytes.h"
 #include "common/mutex.h"
 #include "rkv/result.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 #include "server/store/disk_lookup.h"
 #include "server/store/record_table.h"
 #include "server/store/removal_sequences.h"
@@ -73,7 +73,7 @@ class DiskTier {
   }
   // The slot that belongs to this key, if there is one (TIER-1).
   std::optional<Index::Position> own_slot(const Target& at, Bytes key) const;
-  // What an evicted record leaves in the index.
+  // The trace of an evicted record in the index.
   enum class Leaves : std::uint8_t { kSlot, kNothing, kCannotGo };
   Leaves leaves(const RecordFields& record) const;
   void prefetch(KeyHash hash) const {

@@ -7,6 +7,7 @@
 // others: any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +18,7 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 #include "server/store/disk_tier.h"
 #include "server/store/record_table.h"
 #include "server/store/run_maker.h"
@@ -33,14 +34,19 @@ class Evictor {
 
   // Makes the store a cache. REQUIRES: a volatile log, and no disk.
   void drop_when_full();
-  bool drops() const { return runs_ != nullptr; }
-  // Whether it is of use to count a use of a record.
-  bool counts_uses() const { return drops() || is_needed(); }
+  bool drops() const { return runs_ != nullptr && runs_->drops(); }
+  // Makes a store that keeps all its records move some of them together, for a long record that
+  // finds no free run. REQUIRES: no disk, and not drop_when_full().
+  void move_for_runs(StretchClearer::Move move);
+  bool moves() const { return runs_ != nullptr && !runs_->drops(); }
+  // Whether use counts of records matter.
+  bool counts_uses() const { return drops() || (!moves() && is_needed()); }
 
-  // Whether evict_for_space() must be called regularly: records may leave memory, and data memory
-  // cannot grow, because the limit is reached or the last attempt failed.
+  // Whether evict_for_space() must be called regularly: records may leave memory or be moved, and
+  // data memory cannot grow, because the limit is reached or the last attempt failed.
   bool is_needed() const {
-    return (drops() || disk_.in_use()) && data_is_full_grown_.load(std::memory_order_relaxed);
+    return (runs_ != nullptr || disk_.in_use()) &&
+           data_is_full_grown_.load(std::memory_order_relaxed);
   }
   // Evicts the least recently used records that may go, until enough data memory is free. Returns
   // true if there is now free memory, or none was needed; false if nothing was evictable.
@@ -58,21 +64,31 @@ class Evictor {
   // Sets a callback for an operation that found no space. It runs in any thread, inside that
   // operation.
   void on_no_room(std::function<void()> call) { call_ = std::move(call); }
+  // Whether an operation that found no block of so many units may find one after call().
+  bool may_free(std::uint64_t units) const;
   // Runs that callback, at most once until evict_for_space() begins. `units`: of the block that the
   // operation did not find.
   void call(std::uint64_t units) {
-    if (drops()) runs_->ask(units);
+    if (runs_ != nullptr) runs_->ask(units);
     if (!called_.exchange(true, std::memory_order_relaxed) && call_) call_();
   }
   // A block of so many units that was kept for the operation that asked for it by call().
   std::optional<Location> take_run(std::uint64_t units) {
-    return drops() ? runs_->take(units) : std::nullopt;
+    return runs_ != nullptr ? runs_->take(units) : std::nullopt;
   }
   // Whether no call() will get a block of so many units.
-  bool is_hopeless(std::uint64_t units) const { return drops() && runs_->is_hopeless(units); }
+  bool is_hopeless(std::uint64_t units) const {
+    return runs_ != nullptr && runs_->is_hopeless(units);
+  }
+  // Whether free memory as a whole would hold several records of this length.
+  bool has_room_in_pieces(std::uint64_t units) const;
   // Frees what is kept for operations that have not come back.
   void give_up_runs() {
-    if (drops()) runs_->give_up();
+    if (runs_ != nullptr) runs_->give_up();
+  }
+  // Records that were looked at to make runs, since the start.
+  std::uint64_t records_visited_for_runs() const {
+    return runs_ == nullptr ? 0 : runs_->records_visited();
   }
   // Drops some records of a pair whose slots are all taken, the least recently used ones, for a key
   // that has none. Returns whether it dropped any: no if the store is not a cache, or if no record
@@ -87,9 +103,19 @@ class Evictor {
   static constexpr std::size_t kMostAtOnce = std::size_t{4} * kSlotsPerGroup;
   std::size_t wanted_bytes(bool called) const;
   bool needs_a_run() const;
+  // Records that have left the index, and whose blocks are to be released.
+  struct Gone {
+    std::array<Slot, kMostAtOnce> slots{};
+    std::size_t count = 0;
+    std::size_t bytes = 0;
+  };
   std::size_t evict(std::size_t bytes);
-  // Takes at most so many records out of memory. Returns their bytes.
-  std::size_t evict_from(GroupPlace even, StripeCounters& counters, std::size_t most = kMostAtOnce);
+  // Takes records out of memory until so many bytes become free, and at most so many records.
+  // Under the lock of the pair.
+  void evict_from(GroupPlace even, StripeCounters& counters, std::size_t wanted_bytes,
+                  std::size_t most, Gone& gone);
+  // Returns the bytes.
+  std::size_t release(const Gone& gone);
   DiskTier::Leaves leaves(const RecordFields& record, std::uint64_t durable);
   bool is_durable(const RecordFields& record, std::uint64_t durable) const;
 
@@ -98,13 +124,13 @@ class Evictor {
   DiskTier& disk_;
   const Clock& clock_;
   const std::uint32_t boot_;
-  std::unique_ptr<RunMaker> runs_;  // of a cache
+  std::unique_ptr<RunMaker> runs_;  // of a store without a disk
   std::atomic<bool> data_is_full_grown_{false};
   std::function<void()> call_;
   std::atomic<bool> called_{false};
   std::atomic<bool> nothing_to_evict_{false};
-  // Of the evicting thread. It met a record that will be evictable soon, or after a sync; and the
-  // next pair to scan.
+  // Used by the evicting thread: it met a record that will be evictable soon, or after a sync; and
+  // the next pair to scan.
   bool some_wait_ = false;
   bool some_unsynced_ = false;
   std::uint32_t hand_prefix_ = 0;

@@ -76,10 +76,8 @@ std::unexpected<Error> Growth::no_room(ExtentEntry::Kind kind, std::uint64_t uni
   call_for_memory_if_low();
   // If nothing is evictable, the evictor retries on its timer, not per refused write. In a cache
   // that passes: what takes the memory are values on their way in.
-  const bool idle = evictor_.has_nothing_to_evict();
-  const bool hopeless = evictor_.is_hopeless(units);
-  if (!index && evictor_.is_needed() && !hopeless && (!idle || evictor_.drops())) {
-    if (!idle) evictor_.call(units);
+  if (!index && evictor_.may_free(units)) {
+    if (!evictor_.has_nothing_to_evict()) evictor_.call(units);
     return fail(Code::kBusy, kMakingRoom);
   }
   if (grow_failed_.load(std::memory_order_relaxed)) {
@@ -89,9 +87,17 @@ std::unexpected<Error> Growth::no_room(ExtentEntry::Kind kind, std::uint64_t uni
   if (need.may_grow.load(std::memory_order_relaxed)) {
     return fail(Code::kBusy, kMakingRoom);
   }
-  if (hopeless) {
-    return fail(Code::kOutOfMemory,
-                "one-sided counters lie too close for a value of this length: delete some of them");
+  if (!index && evictor_.is_hopeless(units)) {
+    if (evictor_.drops()) {
+      return fail(Code::kOutOfMemory,
+                  "one-sided counters lie too close for a value of this length: "
+                  "delete some of them");
+    }
+    if (evictor_.has_room_in_pieces(units)) {
+      return fail(Code::kOutOfMemory,
+                  "free memory is in pieces too short for the value, and nothing "
+                  "can be moved there: delete some keys beside each other, or all");
+    }
   }
   return fail(Code::kOutOfMemory, index ? "the index is full: delete some keys"
                                         : "no memory for the record: delete some keys");

@@ -69,10 +69,11 @@ Status Loader::take_in(const RecordFields& record, std::uint64_t as_of, bool pro
   }
   const RecordStore::Plan& ready = *plan;
   records_.publish(at, ready, record);
+  const bool expires_first = expirer_.note(at.home, record.expiry_ms);
   locked.unlock();
   if (at.found && !ready.in_place) table_.release(at.found->slot);
   if (ready.vacancy.where == Index::Where::kStash) growth_.split_if_crowded(hash);
-  if (record.expiry_ms != 0) expirer_.note(hash, record);
+  if (expires_first) expirer_.wake();
   if (promoted) promoted_.fetch_add(1, std::memory_order_relaxed);
   return {};
 }

@@ -11,7 +11,7 @@
 #include "common/bytes.h"
 #include "common/layout.h"
 #include "rkv/result.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 #include "server/store/disk_tier.h"
 #include "server/store/expirer.h"
 #include "server/store/expiry_clock.h"

@@ -94,8 +94,13 @@ void RecordStore::drop(const Plan& plan) {
 
 void RecordStore::write_in_place(const Plan& plan, const RecordFields& fields) {
   const MutableBytes buffer = scratch();
-  const std::size_t length =
+  std::size_t length =
       encode_record(buffer, fields, RecordState::kLive, memory_.epoch(), plan.block);
+  if (memory_.is_scrubbed()) [[unlikely]] {  // a longer value may have been there (SCRUB-1)
+    const std::size_t block = plan.units * kUnitBytes;
+    std::ranges::fill(buffer.first(block).subspan(length), std::byte{});
+    length = block;
+  }
   std::byte* record = memory_.record(plan.block, plan.units);
   write_body(record, buffer.first(length));
   publish_word(Step::kRecordRewritten, words_of(record), load_le<std::uint64_t>(buffer.data()));
@@ -152,6 +157,12 @@ PutResult RecordStore::publish(const Target& target, const Plan& plan, const Rec
   return result;
 }
 
+void RecordStore::move(const Target& at, Location to, std::uint64_t units) {
+  const RecordFields record = table_.record_at(at.found->slot.location());
+  publish(at, {.block = to, .units = units}, record);
+  at.counters->puts_moved -= 1;  // no client has put it
+}
+
 Status RecordStore::check_condition(const Target& target, Condition condition,
                                     Version expected) const {
   if (condition == Condition::kNone) return {};
@@ -166,9 +177,11 @@ Status RecordStore::check_condition(const Target& target, Condition condition,
 
 RecordFields RecordStore::fields_for(Bytes key, const PutOptions& options) const {
   RecordFields fields{.key = key};
-  // Rounded up to the next millisecond, so that no key expires early.
   if (options.ttl_ms == 0) return fields;
-  fields.expiry_ms = (options.until ? 0 : clock_.unix_ms(kNanosPerMs - 1)) + options.ttl_ms;
+  // Rounded up to the next millisecond, so that no key expires early. Not later than an expiry that
+  // a client may give: else nothing could store again what a dump shows.
+  fields.expiry_ms =
+      options.until ? options.ttl_ms : std::min(clock_.end_of(options.ttl_ms), kMaxTtlMs);
   return fields;
 }
 

@@ -20,7 +20,7 @@
 #include "common/layout.h"
 #include "common/wire.h"
 #include "rkv/result.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 #include "server/store/counter_cells.h"
 #include "server/store/disk_lookup.h"
 #include "server/store/disk_tier.h"
@@ -66,8 +66,8 @@ struct PutOptions {
 
 class RecordStore {
  public:
-  // What a RecordStore is built on. All references must outlive it. `boot` is the upper half of all
-  // versions of this start.
+  // The objects that a RecordStore is built on. All references must outlive it. `boot` is the upper
+  // half of all versions of this start.
   struct Parts {
     RecordTable& table;
     CommitLog& log;
@@ -120,6 +120,10 @@ class RecordStore {
   void drop(const Plan& plan);
   // Finds a place in the index for a new key.
   Status find_vacancy(const Target& target, Plan& plan);
+  // Publishes the record once more, in another block of the same length, as it is: the same
+  // version, no entry in the log. The caller releases the old block. REQUIRES: `at.found`, not
+  // large.
+  void move(const Target& at, Location to, std::uint64_t units);
   // Makes the record visible.
   PutResult publish(const Target& target, const Plan& plan, const RecordFields& fields);
   // A write after the reservation in the log. `prepare(target)` makes the plan, or refuses. Uses up
@@ -174,12 +178,13 @@ StoreResult<PutResult> RecordStore::commit(CommitLog::Reservation room, RecordFi
       ready->only_logged ? PutResult{.version = fields.version} : publish(at, *ready, fields);
   log_.finish(ticket, CommitLog::Kind::kPut, fields.in_cell ? out_of_cell(fields) : fields,
               std::move(copy), tag);
+  const bool expires_first = !ready->only_logged && expirer_.note(at.home, fields.expiry_ms);
   locked.unlock();
   if (ready->only_logged) return result;
   // Only now that the new record is live: the allocator may reuse the block at once.
   if (at.found && !ready->in_place) table_.release(at.found->slot);
   if (ready->vacancy.where == Index::Where::kStash) growth_.split_if_crowded(hash);
-  if (fields.expiry_ms != 0) expirer_.note(hash, fields);
+  if (expires_first) expirer_.wake();
   return result;
 }
 

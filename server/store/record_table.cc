@@ -10,7 +10,7 @@ void RecordTable::erase(const Target& target) {
   index_.erase(target.home, *target.found);
 }
 
-// A long record keeps its header until the block is given to another record.
+// A long record keeps its header until its block is released.
 std::uint64_t RecordTable::units_of(Slot slot) const {
   if (!slot.is_long()) [[likely]]
     return slot.units();

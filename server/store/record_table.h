@@ -42,7 +42,7 @@ struct Target {
   GroupPlace home;
   std::optional<Index::Position> found;
   StripeCounters* counters;
-  // Of a load: the slot that says this key is on disk.
+  // For a load: the slot that says this key is on disk.
   std::optional<Index::Position> on_disk = std::nullopt;
 };
 
@@ -104,7 +104,7 @@ class RecordTable {
   // Frees the block of a record. REQUIRES: no slot leads to the record and it is not live
   // (STORE-5), so only the caller uses the block.
   void release(Slot gone);
-  // Units of a record's block. REQUIRES: the block was not given to another record.
+  // Units of a record's block. REQUIRES: the block was not released.
   std::uint64_t units_of(Slot slot) const;
 
   // ---- iteration over all pairs

@@ -34,6 +34,11 @@ StoreResult<PutResult> Store::put(Bytes key, Bytes value, const PutOptions& opti
   return records_.put(key, value, options);
 }
 
+void Store::move_records_for_long_ones() {
+  evictor_.move_for_runs(
+      [this](const Target& at, Location to, std::uint64_t units) { records_.move(at, to, units); });
+}
+
 StoreStats Store::stats() const {
   // Read before the records are counted: if `loading` is false, the counts cover all records.
   const bool loading = table_.index().all_spilled();
@@ -53,9 +58,11 @@ StoreStats Store::stats() const {
           .data_bytes_used = usage.used_bytes,
           .puts_in_place = counters.puts_in_place,
           .puts_moved = counters.puts_moved,
+          .longest_free_bytes = table_.blocks().longest_free_bytes(),
+          .large_bytes_under_way = large_records_.bytes_under_way(),
+          .large_refused = large_records_.refused(),
           .expiring = counters.expiring,
           .expired = counters.expired,
-          .expiry_notes = expirer_.note_count(),
           .counter_cells = cells.cells,
           .counter_cells_taken = cells.taken,
           .one_sided_counters = cells.open};

@@ -29,7 +29,7 @@
 #include "common/clock.h"
 #include "common/layout.h"
 #include "rkv/result.h"
-#include "server/persistence/commit_log.h"
+#include "server/log/commit_log.h"
 #include "server/store/counter_cells.h"
 #include "server/store/counters.h"
 #include "server/store/disk_tier.h"
@@ -58,12 +58,14 @@ struct StoreStats {
   std::uint64_t data_bytes_used = 0;  // in blocks that hold records
   std::uint64_t puts_in_place = 0;
   std::uint64_t puts_moved = 0;
-  std::uint64_t expiring = 0;  // records with an expiry
-  std::uint64_t expired = 0;   // records that expired, since the start
-  std::uint64_t expiry_notes = 0;
-  std::uint64_t counter_cells = 0;        // total
-  std::uint64_t counter_cells_taken = 0;  // ever used
-  std::uint64_t one_sided_counters = 0;   // in cells now
+  std::uint64_t longest_free_bytes = 0;     // of one free run, about
+  std::uint64_t large_bytes_under_way = 0;  // of values that are arriving in pieces
+  std::uint64_t large_refused = 0;          // because others under way have all room for them
+  std::uint64_t expiring = 0;               // records with an expiry
+  std::uint64_t expired = 0;                // records that expired, since the start
+  std::uint64_t counter_cells = 0;          // total
+  std::uint64_t counter_cells_taken = 0;    // ever used
+  std::uint64_t one_sided_counters = 0;     // in cells now
 };
 
 class Store {
@@ -105,6 +107,10 @@ class Store {
   Growth& growth() { return growth_; }
   Expirer& expirer() { return expirer_; }
   ExpiryClock& expiry_clock() { return expiry_clock_; }
+
+  // Lets long records find room in memory that is free in short pieces: other records are moved
+  // together. REQUIRES: no disk, and no evictor().drop_when_full(); before the first operation.
+  void move_records_for_long_ones();
 
   StoreStats stats() const;
   // Checks the memory and returns the first violation, or "" (store_check.h). REQUIRES: no

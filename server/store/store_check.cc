@@ -51,10 +51,13 @@ std::string StoreCheck::check_slot(const RecordTable::Pair& pair, GroupPlace hom
   const auto record = live_record({table_.memory().record(at, units), units * kUnitBytes},
                                   table_.memory().epoch(), at);
   if (!record) return "the slot points to a record that is not live";
-  const std::uint64_t needed =
-      record_units(record_bytes(record->key.size(), record->value.size(), record->expiry_ms != 0));
-  if (needed != units) return "the block's length does not match the record's";
+  const std::size_t length =
+      record_bytes(record->key.size(), record->value.size(), record->expiry_ms != 0);
+  if (record_units(length) != units) return "the block's length does not match the record's";
   if (std::string wrong = blocks_.claim(at, units); !wrong.empty()) return wrong;
+  const Bytes block{table_.memory().record(at, units), units * kUnitBytes};
+  if (table_.memory().is_scrubbed() && !RecordAllocator::Check::is_zero(block.subspan(length)))
+    return "the record's block is not zero after the record (SCRUB-1)";
   return check_record(home, slot, *record);
 }
 
@@ -63,6 +66,8 @@ std::string StoreCheck::check_record(GroupPlace home, Slot slot, const RecordFie
   if (slot.fingerprint() != hash.fingerprint())
     return "the slot's fingerprint is not that of the key";
   if (table_.memory().home(hash) != home) return "the key belongs to another group";
+  if (record.expiry_ms != 0 && !table_.index().due().finds(home, record.expiry_ms))
+    return "the record's expiry would not be noticed (DUE-1, DUE-2)";
   keys_.push_back(record.key);
   records_ += 1;
   expiring_ += record.expiry_ms != 0 ? 1 : 0;

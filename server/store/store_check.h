@@ -37,7 +37,7 @@ class StoreCheck {
   const bool has_disk_;
   RecordAllocator::Check blocks_;
   std::vector<Bytes> keys_;  // of one pair, with the record in memory
-  // What was found.
+  // The counts found so far.
   std::uint64_t records_ = 0;
   std::uint64_t on_disk_ = 0;
   std::uint64_t expiring_ = 0;

@@ -301,7 +301,7 @@ TEST(AcknowledgedCounter, WaitsForTheGap) {
   EXPECT_EQ(counter.end(), 13U);
 }
 
-// What readers may choose has been acknowledged, seen from another thread.
+// Checks from another thread that the records which readers may choose have been acknowledged.
 class Witness {
  public:
   explicit Witness(std::size_t numbers) : inserted_(numbers) {}

@@ -103,7 +103,7 @@ TEST(Record, LongLengthsTakeSeveralBytes) {
   EXPECT_EQ(read, views(fields));
 }
 
-// What comes from a server is whatever somebody has put there.
+// A value from a server may be any bytes that another program has put there.
 TEST(Record, ForeignValuesAreRefused) {
   std::string value;
   encode_record(views({"one", "two"}), value);

@@ -101,7 +101,9 @@ TEST(Properties, AFileThatIsNotThereIsNamed) {
   const auto done = Properties().read_file("/nowhere/workload");
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error(), "/nowhere/workload: No such file or directory");
-  EXPECT_EQ(Properties().read_file("/").error(), "/: a directory, not a property file");
+  EXPECT_EQ(Properties().read_file("/").error(), "/: Is a directory");
+  EXPECT_EQ(Properties().read_file("/dev/zero").error(),
+            "/dev/zero: larger than 1 MiB: this is not a property file");
 }
 
 RC_GTEST_PROP(Properties, AnyTextIsReadOrRefused, (const std::string& text)) {

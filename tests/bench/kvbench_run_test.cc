@@ -140,7 +140,7 @@ TEST_P(KvbenchInFlight, LoadsThenRunsAllSixWorkloadsAndItsCountersAddUp) {
     EXPECT_EQ(number(json, "overall", "failed"), 0U) << letter;
     for (const char* row : {"READ", "UPDATE", "INSERT", "SCAN"})
       EXPECT_EQ(returned_ok(json, row), operations(json, row)) << letter << row;
-    // What the server was asked for, and what the client READ, are what the rows say.
+    // The rows agree with the server's requests and the client's READs.
     const std::uint64_t conflicts = number(json, "client", "update_conflicts");
     EXPECT_EQ(puts, updates + inserts) << letter;  // those that were done
     EXPECT_EQ(number(json, "client", "gets"), reads + updates - both + conflicts) << letter;

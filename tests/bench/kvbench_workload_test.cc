@@ -6,10 +6,12 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "bench/kvbench/options.h"
 #include "bench/kvbench/workload.h"
+#include "client/engine/option_table.h"
 #include "tests/system/world.h"
 
 namespace rkv::kvbench {
@@ -315,6 +317,27 @@ TEST(CommandLine, TheConnectionsFlagsAreKvclients) {
   EXPECT_EQ(parsed.options.client.polling, Polling::kBusy);
   EXPECT_EQ(parsed.options.client.cache_bytes, 1U << 20);
   EXPECT_EQ(parsed.options.client.timeout, std::chrono::milliseconds(250));
+}
+
+// The help shows some of them in its own words, and a default in parentheses at a line's end.
+TEST(CommandLine, TheHelpHasKvclientsFlagsAndTheirDefaults) {
+  const std::string help = parse({"--help"}).text;
+  for (const client::ClientOption& option : client::kClientOptions) {
+    if (option.flag.empty()) continue;
+    SCOPED_TRACE(option.name);
+    const std::size_t at = help.find(fmt::format("--{} ", option.flag));
+    ASSERT_NE(at, std::string::npos);
+    const std::string line = help.substr(at, help.find('\n', at) - at);
+    if (!line.ends_with(')')) {
+      EXPECT_TRUE(option.holds<std::string>() || option.least < option.most);
+      continue;
+    }
+    const std::size_t begin = line.rfind('(') + 1;
+    ClientOptions given;
+    EXPECT_TRUE(client::set_option(given, option, line.substr(begin, line.size() - 1 - begin)));
+    const auto is_default = [&](auto place) { return given.*place == ClientOptions{}.*place; };
+    EXPECT_TRUE(std::visit(is_default, option.place)) << line;
+  }
 }
 
 TEST(CommandLine, MistakesAreOneSentence) {

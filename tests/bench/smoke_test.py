@@ -130,6 +130,14 @@ class Benchmarks(unittest.TestCase):
         self.assertGreater(report["figure"]["atomics/s, pipelined"], 0)
         self.assertEqual(report["figure"]["additions a request, in packs"], 100 / 4)  # 32 in each
 
+    def test_expiry(self):
+        report = bench("expiry", "--keys", "2000", "--rate", "1000", "--seconds", "1")
+        filled, one = (report["runs"][n] for n in range(2))
+        self.assertEqual(filled["fill"]["expiring"], 2000)
+        for phase in "alone", "plain", "refreshed":
+            self.assertGreater(one[phase]["short_lived"], 0, phase)
+        self.assertLess(one["plain"]["expiring"], one["refreshed"]["expiring"])
+
     def test_larger(self):
         report = bench("larger", "--keys", "2000", "--operations", "2000")
         filled, mix, restart = (report["runs"][n] for n in range(3))

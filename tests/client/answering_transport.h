@@ -2,11 +2,12 @@
 // a function. Not a device and no model of one: every operation happens at once when it is posted,
 // nothing is ever torn or reordered. What real verbs do is the contract and system tests' business.
 //
-// Time stands still except in Queue::wait, which moves a ManualClock to the deadline when there is
+// Time stands still except in Queue::wait, which moves the clock to the deadline when there is
 // nothing to do; so time-outs take no time.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -16,11 +17,13 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/pack.h"
 #include "common/wire.h"
 #include "rdma/transport/transport.h"
 #include "tests/client/count_allocations.h"
 #include "tests/client/get/scripted_memory.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::testing {
 
@@ -31,12 +34,13 @@ struct FakeServer {
   std::unique_ptr<ScriptedMemory> memory = std::make_unique<ScriptedMemory>();
   std::uint16_t credits = 8;
   std::uint32_t max_sent_bytes = kMaxMessageBytes;
-  // What to answer; nothing = never. The response's sequence and opcode are filled in.
+  // Returns the answer; nullopt: there is never one. The response's sequence and opcode are filled
+  // in.
   std::function<std::optional<Response>(const Request&)> answer = [](const Request&) {
     return Response{};
   };
-  // What became of writes whose answers were lost. It knows of those that `answer` has answered
-  // with code 0, if it `remembers`; else it has forgotten everything.
+  // Outcomes of writes whose answers were lost. If it `remembers`, it knows the writes that
+  // `answer` has answered with code 0; otherwise it has forgotten everything.
   bool remembers = false;
   bool knows_outcomes = true;  // false: an old server, which does not know the question
   bool dies_after = false;     // at die_at_send the message is carried out, and its answer lost
@@ -54,18 +58,19 @@ struct FakeServer {
   std::function<std::optional<ConnectReject>(const std::string& address)> refuse;
   std::vector<std::string> called;  // the address of each attempt
   bool in_group = false;
-  std::uint32_t group = 0;    // ConnectAccept::group
+  std::uint32_t store = 0;    // ConnectAccept::store
   bool answers_pings = true;  // in a group: the rounds behind them are made
   int pings = 0;              // in a group
   bool ticks = true;          // in a group: the group line has the present time
   int group_reads = 0;        // READs of the group line
   bool reads_hang = false;
   bool reads_at_once = false;
-  Nanos latency = 0;          // of its answers
-  Nanos read_latency = 0;     // of its READs; the bytes land at once
-  bool never_drains = false;  // a connection's end is not reported
-  int die_at_read = 0;        // the connection ends instead of the n-th READ from now; 0 = not
-  int die_at_send = 0;        // ... after the n-th message from now has been taken
+  Nanos latency = 0;           // of its answers
+  bool answers_apart = false;  // nothing waits behind an answer that is not due; pings are prompt
+  Nanos read_latency = 0;      // of its READs; the bytes land at once
+  bool never_drains = false;   // a connection's end is not reported
+  int die_at_read = 0;         // the connection ends instead of the n-th READ from now; 0 = not
+  int die_at_send = 0;         // ... after the n-th message from now has been taken
   bool answer_garbage = false;
   std::function<void(std::vector<std::byte>&)> change_answer;  // the encoded message
   std::function<std::uint64_t()> atomic_result;  // of every atomic; without it there are none
@@ -124,12 +129,17 @@ class AnsweringQueue final : public rdma::Queue {
     std::size_t count = 0;
     while (count < out.size() && is_due())
       out[count++] = ring_[next_++ % ring_.size()].completion;
+    if (count < out.size() && is_due(apart_)) {
+      out[count++] = apart_->completion;
+      apart_.reset();
+    }
     return count;
   }
   void wait(const Deadline& deadline) override {
-    if (is_due()) return;
-    const Nanos until =
+    if (is_due() || is_due(apart_)) return;
+    Nanos until =
         next_ == end_ ? deadline.at() : std::min(deadline.at(), ring_[next_ % ring_.size()].due);
+    if (apart_) until = std::min(until, apart_->due);
     const Nanos left = until - server_->clock.now();
     if (left > 0) server_->clock.advance(left);
   }
@@ -148,11 +158,13 @@ class AnsweringQueue final : public rdma::Queue {
   void deliver(rdma::Connection* connection, std::vector<std::byte> message, Nanos latency) {
     auto& kept = messages_[++last_buffer_] = std::move(message);
     ++server_->receives_held;
-    push({.kind = rdma::Completion::Kind::kReceive,
-          .connection = connection,
-          .message = kept,
-          .receive_buffer = last_buffer_},
-         latency);
+    const rdma::Completion completion{.kind = rdma::Completion::Kind::kReceive,
+                                      .connection = connection,
+                                      .message = kept,
+                                      .receive_buffer = last_buffer_};
+    if (!server_->answers_apart || latency == 0) return push(completion, latency);
+    RKV_CHECK(!apart_, "one answer at a time comes apart");
+    apart_ = {.completion = completion, .due = server_->clock.now() + latency};
   }
 
  private:
@@ -166,7 +178,11 @@ class AnsweringQueue final : public rdma::Queue {
   bool is_due() const {
     return next_ != end_ && ring_[next_ % ring_.size()].due <= server_->clock.now();
   }
+  bool is_due(const std::optional<Entry>& entry) const {
+    return entry && entry->due <= server_->clock.now();
+  }
   std::array<Entry, 4096> ring_;
+  std::optional<Entry> apart_;
   std::size_t next_ = 0;
   std::size_t end_ = 0;
   std::map<std::uint32_t, std::vector<std::byte>> messages_;
@@ -310,7 +326,8 @@ class AnsweringConnection final : public rdma::Connection {
     encode(response, message);
     if (server_->answer_garbage) message[8] ^= std::byte{0x55};
     if (server_->change_answer) server_->change_answer(message);
-    queue_->deliver(this, std::move(message), server_->latency);
+    const bool is_prompt = server_->answers_apart && response.opcode == Opcode::kPing;
+    queue_->deliver(this, std::move(message), is_prompt ? 0 : server_->latency);
   }
   // Each operation is answered as if it had come by itself. One that gets no answer is refused with
   // refused_alone().
@@ -432,7 +449,7 @@ class AnsweringTransport final : public rdma::Transport {
                          .server_us = server_->in_group ? server_->now_us() : 0,
                          .max_packed = server_->max_packed,
                          .in_group = server_->in_group,
-                         .group = server_->group},
+                         .store = server_->store},
            accept);
     if (server_->accept) accept = *server_->accept;
     return std::make_unique<AnsweringConnection>(*server_, static_cast<AnsweringQueue&>(queue),

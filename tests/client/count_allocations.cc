@@ -11,6 +11,7 @@ std::atomic<std::size_t> count = 0;
 
 void* operator new(std::size_t size) {
   if (rkv::testing::Uncounted::counts()) count.fetch_add(1, std::memory_order_relaxed);
+  if (rkv::testing::ShortOfMemory::fails(size)) throw std::bad_alloc();
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }

@@ -20,7 +20,7 @@ std::vector<std::byte> encoded(const ScanQuery& query) {
   return bytes;
 }
 
-// What a server does with a map for a database: one page.
+// Makes one page, like a server whose database is this map.
 std::vector<std::byte> page_of(const Map& map, Bytes asked) {
   const auto query = decode_scan_query(asked);
   EXPECT_TRUE(query);

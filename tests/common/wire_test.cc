@@ -444,7 +444,7 @@ TEST(ConnectData, StrangersAndOtherVersionsAreToldApart) {
   EXPECT_EQ(decode_connect_request(Bytes(bytes).first(7)).error().code, Code::kCorrupt);
 }
 
-// What each side says of the other, whichever is the newer one.
+// Each side names both versions, whichever side is the newer one.
 TEST(ConnectData, BothVersionsAreNamed) {
   const auto said_by_server = [](std::uint16_t version) -> std::string {
     std::vector<std::byte> bytes(kConnectRequestBytes);
@@ -554,12 +554,12 @@ TEST(ConnectData, TheBitOfGroups) {
   accept.in_group = true;
   encode(accept, bytes);
   EXPECT_TRUE(decode_connect_accept(bytes)->in_group);
-  accept.group = 0x12345678;
+  accept.store = 0x12345678;
   encode(accept, bytes);
-  EXPECT_EQ(decode_connect_accept(bytes)->group, 0x12345678U);
+  EXPECT_EQ(decode_connect_accept(bytes)->store, 0x12345678U);
   accept.in_group = false;
   encode(accept, bytes);
-  EXPECT_FALSE(decode_connect_accept(bytes)) << "the number of no group";
+  EXPECT_EQ(decode_connect_accept(bytes)->store, 0x12345678U) << "of a data directory";
   bytes[90] = std::byte{2};
   EXPECT_FALSE(decode_connect_accept(bytes));
 }
@@ -663,7 +663,7 @@ TEST(Opcodes, NeedTheRolesThatTheWirePageSays) {
   EXPECT_EQ(traits_of(static_cast<Opcode>(200)).role, Role::kAdmin);
 }
 
-// What only carries other requests leaves the decision to them.
+// An opcode that only carries other requests leaves the decision to them.
 TEST(Opcodes, WhatChangesOrSavesIsNotForReaders) {
   for (std::uint8_t number = 1; number <= static_cast<std::uint8_t>(kLastOpcode); ++number) {
     const auto opcode = static_cast<Opcode>(number);

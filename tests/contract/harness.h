@@ -1,6 +1,6 @@
-// What the contract tests of the transport seam need from a backend: two transports that reach each
-// other, and a way to let both sides make progress. One body of tests (*_contract.cc) runs
-// on every backend; a backend adds a Harness and one INSTANTIATE_TEST_SUITE_P.
+// The parts that the contract tests of the transport seam need from a backend: two transports that
+// reach each other, and a way to let both sides make progress. One body of tests (*_contract.cc)
+// runs on every backend; a backend adds a Harness and one INSTANTIATE_TEST_SUITE_P.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,9 +30,12 @@ class Harness {
   virtual bool may_hold_bytes_back() { return false; }
   // Whether a completed SEND says that the message has arrived.
   virtual bool confirms_messages() { return holds_messages(); }
+  // How often a call is timed until it was fast enough: an emulated machine on a busy host may
+  // stand still for seconds, but not as often in a row.
+  virtual int tries() { return 1; }
   // How long connect() may take after its deadline.
   virtual Nanos longest_giving_up() { return 3'000 * kNanosPerMs; }
-  // What a connection has that asks for so many inline bytes.
+  // The inline bytes that a connection gets if it asks for `wanted`.
   virtual std::uint32_t granted_inline_bytes(std::uint32_t wanted) { return wanted; }
   // Whether its queues have the parts that wait_any() waits with.
   virtual bool waits_for_several() { return true; }
@@ -42,7 +45,7 @@ class Harness {
   }
   // Runs both, each of which may block on the other. A backend without threads overrides it.
   virtual void run_both(const std::function<void()>& a, const std::function<void()>& b) {
-    // What the other throws fails one test; left in its thread, it would end the program.
+    // An exception of the other side then fails one test; in its thread it would end the program.
     auto other = std::async(std::launch::async, b);
     a();
     other.get();

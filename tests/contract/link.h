@@ -16,6 +16,17 @@ namespace rkv::rdma::contract {
 
 inline constexpr int kPatienceMs = 10'000;  // an end for waits that must succeed, not a pause
 
+// Returns true if `call` takes less than `most`, in one of the harness's tries.
+template <class Call>
+bool ends_within(Harness& harness, Nanos most, Call call) {
+  for (int i = 0; i < harness.tries(); ++i) {
+    const Nanos start = harness.clock().now();
+    call();
+    if (harness.clock().now() - start < most) return true;
+  }
+  return false;
+}
+
 template <class T>
 T need(Result<T> result) {
   if (result) return std::move(*result);

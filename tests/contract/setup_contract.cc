@@ -90,12 +90,12 @@ TEST_P(TransportContract, NobodyListeningIsUnreachable) {
 TEST_P(TransportContract, ConnectEndsWithItsDeadlineWhenNobodyAnswers) {
   const auto listener = need(harness_->server().listen(harness_->listen_address()));
   End end(*harness_, harness_->client());
-  const Nanos start = harness_->clock().now();
-  const auto made = harness_->client().connect(
-      *end.queue, {}, harness_->connect_address(listener->port()), {}, end.soon(150), nullptr);
-  ASSERT_FALSE(made);
-  EXPECT_EQ(made.error().code, Code::kTimeout);
-  EXPECT_LT(harness_->clock().now() - start, harness_->longest_giving_up());
+  EXPECT_TRUE(ends_within(*harness_, harness_->longest_giving_up(), [&] {
+    const auto made = harness_->client().connect(
+        *end.queue, {}, harness_->connect_address(listener->port()), {}, end.soon(150), nullptr);
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, Code::kTimeout);
+  }));
 }
 
 // Connects while `answer` deals with the request.
@@ -131,7 +131,8 @@ TEST_P(TransportContract, ARejectionCarriesItsReason) {
   EXPECT_EQ(as_text(Bytes(rejection.reason).first(10)), "full house");
 }
 
-// What the device has left of the one does not reach the other, though it may give both one number.
+// Remains of the first connection in the device do not reach the other one, even if both get one
+// number.
 TEST_P(TransportContract, AConnectionFollowsARejectedOneOnItsQueue) {
   const auto listener = need(harness_->server().listen(harness_->listen_address()));
   End client(*harness_, harness_->client());

@@ -1,8 +1,8 @@
 // The contract on the simulated network: fibers instead of threads, simulated time.
 #include <utility>
 
-#include "rdma/transport/sim/fabric.h"
 #include "tests/contract/harness.h"
+#include "tests/sim/network/fabric.h"
 
 namespace rkv::rdma::contract {
 namespace {

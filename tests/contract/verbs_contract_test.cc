@@ -25,6 +25,7 @@ class VerbsHarness final : public Harness {
   bool holds_messages() override {
     return !need(need(Device::of_connection_manager()).attributes()).iwarp;
   }
+  int tries() override { return 5; }
   bool may_hold_bytes_back() override { return !holds_messages(); }
   // The kernel ends an iWARP request that nobody answers after 10 s, and not before.
   Nanos longest_giving_up() override {
@@ -83,7 +84,7 @@ DeviceAttributes device_limits() {
   return need(need(Device::of_connection_manager()).attributes());
 }
 
-// What the seam leaves to the backend.
+// Behaviour that the seam leaves to the backend.
 TEST(VerbsTransport, DescribesTheDeviceItOpened) {
   const auto harness = open_harness();
   ASSERT_NE(harness, nullptr);

@@ -29,7 +29,7 @@ REPLICAS = ("replica1", "replica2", "replica3")
 # Of every Debian that has a C++ program.
 EVERYWHERE = {"libc6", "libstdc++6", "libgcc-s1"}
 # Of `./run`'s list for building: what tests, speed and the revision's name take.
-NOT_FOR_IMAGES = {"ccache", "git", "libgtest-dev", "libgmock-dev", "librapidcheck-dev"}
+NOT_FOR_IMAGES = {"ccache", "git", "libgtest-dev", "libgmock-dev", "librapidcheck-dev", "mold"}
 
 
 def read(path):
@@ -291,6 +291,9 @@ class ComposeFile(unittest.TestCase):
         self.assertEqual([environment["KVSERVER_METRICS"] for environment in environments],
                          ["127.0.0.1:9481", "127.0.0.1:9483", "127.0.0.1:9485"])
         self.assertEqual([environment["KVSERVER_NAME"] for environment in environments], list(REPLICAS))
+        # A blank replica that founds one would be a second group.
+        self.assertEqual([environment.get("KVSERVER_FOUND_GROUP") for environment in environments],
+                         ["yes", None, None])
         for tool in "group-loader", "group-bench":
             self.assertEqual(services[tool]["environment"]["KVCLIENT_SERVER"], ",".join(listening))
             self.assertNotIn("KVCLIENT_SERVERS", services[tool]["environment"])  # it would outrank that
@@ -306,7 +309,7 @@ class ComposeFile(unittest.TestCase):
             if "URLS" in name:  # nobody on the network may depose primaries
                 self.assertTrue(value.startswith("http://127.0.0.1:"), f"{name}: {value}")
         (group,) = {environment["KVSERVER_GROUP"] for environment in environments}
-        key = re.search(r'key_\("(.*)" \+ std::string\(group\) \+ "(.*)"\)', read("server/group/etcd_configuration_store.cc"))
+        key = re.search(r'key_\("(.*)" \+ std::string\(group\) \+ "(.*)"\)', read("server/group/configuration/etcd_configuration_store.cc"))
         self.assertIn(f'CONFIGURATION = "{key[1]}{group}{key[2]}"', read("docker/replicated.py"))
 
     def test_says_that_an_address_is_wanted(self):

@@ -11,6 +11,7 @@
 #include "client/get/get.h"
 #include "common/clock.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::fuzz {
 namespace {
@@ -215,7 +216,7 @@ class LyingServer {
     if ((flags & 0x80U) == 0 && !in_cell && state != RecordState::kPrepared)
       given_.push_back({.version = fields.version, .value = std::move(value)});
   }
-  // What the head of large_ was made for, or not.
+  // Fills in the value for which the head of large_ was made, or another one.
   void large_value(MutableBytes to) {
     std::ranges::fill(to, std::byte{input_.number<std::uint8_t>()});
   }

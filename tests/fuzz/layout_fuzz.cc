@@ -1,6 +1,6 @@
-// What a client READs (common/layout.h, client/get/remote_map.h): records by three decoders that
-// must agree, and a map that hands out no address beside the extents (MEMORY-1). Checksums are put
-// right where the input says so; otherwise none of it would be looked at.
+// The memory that a client READs (common/layout.h, client/get/remote_map.h): records by three
+// decoders that must agree, and a map that hands out no address outside of the extents (MEMORY-1).
+// Checksums are put right where the input says so; otherwise none of it would be looked at.
 #include <array>
 #include <cstring>
 #include <vector>

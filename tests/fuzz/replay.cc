@@ -23,7 +23,7 @@
 #include "common/random.h"
 #include "tests/fuzz/fuzz.h"
 
-// Of the sanitizers' runtime; not there in a build without them.
+// From the sanitizers' runtime; missing in a build without them.
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
 namespace rkv::fuzz {
@@ -31,7 +31,7 @@ namespace {
 
 using Sample = std::vector<std::uint8_t>;
 
-// What the handler of a fatal signal prints.
+// The text that the handler of a fatal signal prints.
 std::array<char, 256> command_of_input;
 
 void print_command() {

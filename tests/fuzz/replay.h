@@ -1,4 +1,4 @@
-// What replay.cc asks of the program that it is linked into: replayed.cc.in is the answer.
+// The data that replay.cc needs from the program that it is linked into: replayed.cc.in defines it.
 //
 // Thread safety: constant.
 #pragma once

@@ -1,10 +1,10 @@
-// Messages between replicas (server/replication/encoding.h): nothing is accepted but what an
+// Messages between replicas (server/group/rules/encoding.h): nothing is accepted but what an
 // encoder makes (REPMSG-1). The head is put right where the input says so.
 #include <variant>
 #include <vector>
 
 #include "common/hash.h"
-#include "server/replication/encoding.h"
+#include "server/group/rules/encoding.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,6 +1,6 @@
-// What is said over the socket of a connection over shared memory (rdma/transport/shm/protocol.h),
-// as both sides take it in: greetings and answers, regions with real memory, and READs of such
-// regions, which never leave what was said of them nor the memory that there is (SHMREG-3,
+// The packets on the socket of a shared-memory connection (rdma/transport/shm/protocol.h), as both
+// sides take them in: greetings and answers, regions with real memory, and READs of such regions.
+// These never leave the announced range nor the existing memory (SHMREG-3,
 // PEERREG-1 to PEERREG-3).
 //
 // The first byte chooses a side; then packets: a byte for the number of descriptors, two for the

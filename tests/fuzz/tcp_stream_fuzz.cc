@@ -1,9 +1,10 @@
-// What a peer sends over a TCP connection (rdma/transport/tcp/protocol.h), in pieces: what it gets
-// is what the protocol says, messages come whole and in order, nothing is READ or changed that was
-// not granted, and what breaks the protocol ends the connection (TCPCONN-1, TCPCONN-3, TCPREG-3).
+// The bytes that a peer sends over a TCP connection (rdma/transport/tcp/protocol.h), in pieces. The
+// answers follow the protocol, messages come whole and in order, no memory is READ or changed that
+// was not granted, and input that breaks the protocol ends the connection (TCPCONN-1, TCPCONN-3,
+// TCPREG-3).
 //
 // The input is a list of frames, each with one of a few targets or with one of the input's own; or
-// of any bytes. What a connection must make of them is said here once more, in `Model`.
+// of any bytes. `Model` defines independently how a connection must react to them.
 #include <sys/socket.h>
 
 #include <deque>
@@ -110,7 +111,7 @@ Buffer said(Input& input) {
   return bytes;
 }
 
-// What the protocol says of such bytes.
+// The reactions that the protocol requires to such bytes.
 class Model {
  public:
   explicit Model(Bytes bytes) : rest_(bytes) {

@@ -119,7 +119,7 @@ def windows(run):
         raise NotRun("the device has no memory windows (max_mw 0)")
     if run.options.quick:
         return run.gtest("rdma_memory_test", ["Windows.*"])
-    return "; ".join(run.gtest(name, ["*"]) for name in ("rdma_memory_test", "rdma_untried_test"))
+    return run.gtest("rdma_memory_test", ["*"])
 
 
 def atomics(run):
@@ -210,7 +210,7 @@ HERE_ALONE = (
     DETECT, Step("raw", raw_verbs, 120), DOCTOR,
     Step("contract", contract, 240, ("contract_verbs_test",)),
     Step("device", device_tests, 480, ("rdma_device_test", "rdma_completion_test", "rdma_connect_test")),
-    Step("windows", windows, 300, ("rdma_memory_test", "rdma_untried_test")),
+    Step("windows", windows, 300, ("rdma_memory_test",)),
     Step("atomics", atomics, 300, ("rdma_device_test", "contract_verbs_test", "system_test", "kvserver", "kvclient")),
     Step("tears", tears, 300, ("system_test", "kvserver")),
     Step("history", history, 600, ("history_run_test", "kvserver")),

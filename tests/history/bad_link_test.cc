@@ -73,7 +73,7 @@ class BadLink : public ::testing::Test {
     return rate;
   }
 
-  // Of both machines.
+  // Returns the sum of this counter over both machines.
   std::uint64_t counted(const std::string& counter) {
     std::uint64_t here = 0;
     std::ifstream(kCounters + counter) >> here;

@@ -1,4 +1,4 @@
-// What the clients of a recorded run do next, by chance: keys, values and deadlines.
+// Random choices of the clients of a recorded run: keys, values and deadlines.
 //
 // Thread safety: none; one for each thread.
 #pragma once

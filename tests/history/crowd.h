@@ -63,11 +63,11 @@ class Crowd {
   // While paused: the server was killed and has started again. Records and checks what is left.
   void see_restart();
 
-  // What other clients with this seed and prefix did by this clock (other_clients.h): joins the
-  // report of stop().
+  // Adds the report of other clients with this seed, prefix and clock (other_clients.h) to that of
+  // stop().
   void add(CrowdReport others) { others_.push_back(std::move(others)); }
 
-  // The server has been without a processor for as long as this: keys may expire so much later.
+  // The server has been without a processor for `time`: keys may expire that much later.
   void server_stood(Nanos time) { stood_ += time; }
   // `is_server_there`: reads everything at the end.
   CrowdReport stop(bool is_server_there = true);
@@ -89,7 +89,7 @@ class Crowd {
   std::vector<CrowdReport> others_;
 };
 
-// What the workers of a crowd do: their options, with this seed and this prefix of all keys.
+// Returns the options of a crowd's workers, with this seed and this prefix of all keys.
 RunOptions crowd_options(std::uint64_t seed, const std::string& prefix);
 
 }  // namespace rkv::history

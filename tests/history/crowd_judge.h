@@ -1,4 +1,4 @@
-// What must hold of a crowd whatever was done to its server and to the link.
+// The properties that a crowd must have whatever was done to its server and to the link.
 #pragma once
 
 #include <cstdint>

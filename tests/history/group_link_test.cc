@@ -13,12 +13,12 @@
 #include <thread>
 #include <vector>
 
-#include "server/group/etcd_configuration_store.h"
+#include "server/group/configuration/etcd_configuration_store.h"
 #include "tests/history/crowd.h"
 #include "tests/history/crowd_judge.h"
 #include "tests/history/netem.h"
 #include "tests/history/other_server.h"
-#include "tests/server/group/etcd_servers.h"
+#include "tests/server/group/configuration/etcd_servers.h"
 #include "tests/system/world.h"
 
 namespace rkv::history {
@@ -73,7 +73,8 @@ class GroupLink : public ::testing::Test {
     return fmt::format("{}:{}", testing_support::test_address(), kNearPort);
   }
   static std::string group_arguments(const std::string& name) {
-    return fmt::format("--etcd {} --group links --name {}", etcd_->addresses().front(), name);
+    return fmt::format("--etcd {} --group links --name {}{}", etcd_->addresses().front(), name,
+                       name == "far" ? " --found-group" : "");
   }
   static void start_near() {
     near_ = std::make_unique<Process>(std::vector<std::string>{

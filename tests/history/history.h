@@ -16,6 +16,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -34,7 +35,7 @@ enum class Function : std::uint8_t {
   kRemoveIfVersion,
   kIncr,  // also decr: by a negative number
   kCounterCas,
-  // Of a one-sided counter: an incr by 0 that returns neither number nor version, and that may
+  // For a one-sided counter: an incr by 0 that returns neither number nor version, and that may
   // change the counter's version or not.
   kOpenCounter,
   // Not an operation of a client: the server died and started again with this content of the key,

@@ -1,5 +1,5 @@
 // The semantics of one key: its states, and the effect of an operation on a state. It follows the
-// server's documentation (server/LINEARIZABLE.md, server/README.md), not its implementation.
+// server's documentation (server/LINEARIZABLE.md, server/MANUAL.md), not its implementation.
 //
 // Versions: greater is later. A state keeps the greatest version that was reported to any client
 // (the floor); no later write may have a smaller one. The version of a write without an answer is

@@ -16,7 +16,7 @@ std::string run_here(const std::string& command) {
   return ended.output;
 }
 
-// Of a line " Sent 1234 bytes 12 pkt (dropped 3, ...".
+// Parses a line " Sent 1234 bytes 12 pkt (dropped 3, ...".
 Netem::Packets parse(const std::string& statistics) {
   Netem::Packets packets;
   const std::size_t at = statistics.find("Sent ");

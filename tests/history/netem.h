@@ -28,7 +28,7 @@ class Netem {
   void cut() { disturb("loss 100%"); }
   // Nothing passes that comes from or goes to one of these ports, of UDP or TCP.
   void cut_ports(const std::vector<int>& ports);
-  // What has passed through the disturbance that was restored last.
+  // The packets that have passed through the disturbance that was removed last.
   const Packets& packets() const { return packets_; }
 
  private:

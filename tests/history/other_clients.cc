@@ -11,14 +11,14 @@
 namespace rkv::history {
 namespace {
 
-// Of all threads of the two machines, none has the number of another: values are made of it.
+// Each thread of the two machines has its own number, from which values are made.
 constexpr int kFirstThread = 100;
 // Processes of the history: beyond those of the crowd.
 constexpr int kFirstProcess = 1'000'000;
 
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 
-// Of a report: `name value`.
+// Takes a line of a report: `name value`.
 void take_line(const std::string& line, CrowdReport& report) {
   const std::size_t space = line.find(' ');
   ASSERT_NE(space, std::string::npos) << line;

@@ -41,8 +41,8 @@ class OtherClients {
   OtherClients(const OtherClients&) = delete;
   OtherClients& operator=(const OtherClients&) = delete;
 
-  // Of an operation in a report of stop(), or of a Crowd that it was added to: whether a client of
-  // this machine called it.
+  // Whether a client of this machine called an operation in a report of stop(), or of a Crowd to
+  // which that report was added.
   static bool is_here(const Operation& operation);
 
   // Operations with an answer, so far.

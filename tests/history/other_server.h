@@ -24,7 +24,7 @@ class OtherServer {
   void kill();
   void suspend();
   void go_on();
-  // What it has said since the last start().
+  // The server's process, with its output since the last start().
   testing_support::Process& process() { return *process_; }
   // EXPECTs a clean end and memory that is well.
   void stop_and_check();

@@ -24,8 +24,8 @@ namespace rkv::history {
 
 class Recorder {
  public:
-  // What the client does after an operation without an answer. An asynchronous one keeps the
-  // connection, so nothing says when the operation can no longer happen.
+  // The client's behaviour after an operation without an answer. An asynchronous client keeps the
+  // connection, so it is not known when the operation can no longer happen.
   enum class Session : std::uint8_t { kEnds, kStays };
   // Process numbers: first, first + stride, first + 2 * stride, ... All recorders of a run share
   // one clock.

@@ -68,13 +68,13 @@ class Trouble {
   std::uint64_t splits() { return splits_ + server_stat(observer_, "index_splits"); }
 
  private:
-  // Suspends the server until a write is unanswered, for a limited time, because there may be
-  // no write.
+  // Suspends the server until a write is unanswered, for a limited time, because there may be no
+  // write: longer as long as none was, since the clients of a busy machine are slow.
   void stand_still() {
     const std::size_t before = shared_.unanswered;
     server_.process().signal(SIGSTOP);
     shared_.standing = true;
-    const Nanos end = shared_.clock.now() + 300 * kNanosPerMs;
+    const Nanos end = shared_.clock.now() + (before == 0 ? 1500 : 300) * kNanosPerMs;
     while (shared_.unanswered < before + 2 && shared_.clock.now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     shared_.standing = false;

@@ -38,7 +38,7 @@ using testing_support::run_program;
 using testing_support::ScratchDirectory;
 
 constexpr milliseconds kBackWithin{5000};
-// server/README.md promises 3 s; the machines are emulated.
+// server/MANUAL.md promises 3 s; the machines are emulated.
 constexpr Nanos kSilentBound = 3 * kNanosPerSecond + 500 * kNanosPerMs;
 
 // Two patterns of any length that no shift of each other turns into one another.
@@ -52,7 +52,7 @@ std::string value_of(std::size_t length, char salt) {
   return value;
 }
 
-// What this machine's end of the link has received.
+// Returns the bytes that this machine's end of the link has received.
 std::uint64_t received_bytes() {
   std::uint64_t bytes = 0;
   std::ifstream file("/sys/class/net/eth0/statistics/rx_bytes");

@@ -44,6 +44,9 @@ class Etcd:
         self.address = f"127.0.0.1:{ports[0]}"
         self.peers = f"http://127.0.0.1:{ports[1]}"
         self.process = None
+        self.secret = os.path.join(self.scratch, "group.secret")
+        with open(os.open(self.secret, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as file:
+            file.write("7" * 64)
         self.start()
 
     def start(self):
@@ -90,7 +93,8 @@ class Replica(Server):
         first = Ports.next_four()
         listen = f"127.0.0.1:{first}"
         super().__init__(binaries, "--etcd", etcd.address, "--group", "g1", "--name", name, "--memory",
-                         "32MiB", *arguments, listen=listen, metrics=str(first + 2))
+                         "32MiB", "--group-secret", etcd.secret, *arguments, listen=listen,
+                         metrics=str(first + 2))
         self.name = name
         self.address = listen
         self.port = first + 2
@@ -125,7 +129,8 @@ class Group:
 
     def __init__(self, binaries, count, *arguments):
         self.etcd = Etcd()
-        self.replicas = [Replica(binaries, self.etcd, f"n{i + 1}", *arguments) for i in range(count)]
+        self.replicas = [Replica(binaries, self.etcd, f"n{i + 1}", *(["--found-group"] if i == 0 else []),
+                                 *arguments) for i in range(count)]
 
     def __enter__(self):
         try:

@@ -1,7 +1,7 @@
 /* One key and its blocks: records that are READ while they are rewritten, moved, freed, reused.
  *
  * Mirrors: server/DESIGN.md "A record in place", "A record that moves", "A key that goes"; Store's
- * write_in_place, write_prepared, supersede, publish, remove (server/store/store.cc); the reader is
+ * write_in_place, write_prepared, supersede, publish, remove (server/store/record_store.cc); the reader is
  * client/get/get.cc: next_candidate, on_record, on_home, home_done, recheck.
  *
  * Modelled: two blocks, each in words: body (which key, which value) and checksum word (the checksum

@@ -11,8 +11,7 @@ machine's apt is configured with.
 
 import glob
 import os
-import shlex
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,9 +20,9 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import debian_root  # noqa: E402
+from debian_root import AS_ROOT  # noqa: E402
 from programs import run  # noqa: E402
-
-AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
 
 USE = r"""
 set -eu
@@ -62,16 +61,6 @@ ldd /tmp/program | awk '/librkv/ {print $1}'
 """
 
 
-def mirror():
-    """(address, code name) of the Debian that apt has here."""
-    for line in run("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)",
-                    "Identifier: Packages").splitlines():
-        address, release, component, origin = line.split(" ", 3)
-        if component == "main" and origin == "Debian" and "-" not in release:
-            return address, release
-    raise AssertionError("apt has no Debian mirror configured here")
-
-
 class CleanRoot(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -82,21 +71,13 @@ class CleanRoot(unittest.TestCase):
         # In memory: dpkg syncs every file that it unpacks.
         run(*AS_ROOT, "mount", "-t", "tmpfs", "-o", "size=3g,mode=755", "tmpfs", cls.scratch)
         cls.addClassCleanup(run, *AS_ROOT, "umount", cls.scratch)
-        address, release = mirror()
-        run(*AS_ROOT, "debootstrap", "--variant=minbase", release, cls.root, address)
-        for path in "/etc/resolv.conf", "/etc/hosts":
-            if os.path.exists(path):
-                run(*AS_ROOT, "cp", "-L", path, cls.root + path)
+        address, release = debian_root.mirror()
+        debian_root.make(cls.root, release, address)
 
     def inside(self, script, text=None):
-        """What a shell script prints within the root, with a /proc and a /dev/shm of its own."""
-        mounted = ["mount -t proc proc {0}/proc", "mount -t tmpfs tmpfs {0}/dev/shm",
-                   "exec chroot {0} /bin/sh -c {1}"]
-        command = " && ".join(mounted).format(shlex.quote(self.root), shlex.quote(script))
-        done = subprocess.run(
-            [*AS_ROOT, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "unshare",
-             "--mount", "--pid", "--fork", "sh", "-c", command],
-            check=False, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        """What a shell script prints within the root."""
+        done = subprocess.run(debian_root.inside(self.root, script), check=False, input=text,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             raise AssertionError(f"{script} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done.stdout
@@ -114,8 +95,9 @@ class CleanRoot(unittest.TestCase):
     def use_wheel(self):
         wheel, = glob.glob(os.path.join(SOURCE, "build", "package", "*.whl"))
         run(*AS_ROOT, "cp", wheel, self.root + "/tmp")
-        self.inside("apt-get -q -y install --no-install-recommends python3-venv"
-                    " libfmt9 libibverbs1 librdmacm1 libssl3")
+        library, = glob.glob(os.path.join(SOURCE, "build", "package", "librkv0.1_*.deb"))
+        needed = re.findall(r"(?:^|, )([\w.+-]+)", run("dpkg-deb", "-f", library, "Depends"))
+        self.inside(f"apt-get -q -y install --no-install-recommends python3-venv {' '.join(needed)}")
         self.inside(f"python3 -m venv /tmp/venv && /tmp/venv/bin/pip install --no-index /tmp/{os.path.basename(wheel)}")
         self.use(PYTHON.replace("INTERPRETER", "/tmp/venv/bin/python3"))
 
@@ -147,7 +129,6 @@ class CleanRoot(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if shutil.which("debootstrap") is None and not os.path.exists("/usr/sbin/debootstrap"):
-        sys.exit("debootstrap is missing: ./run install-deps")
-    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    if missing := debian_root.missing_tool():
+        sys.exit(missing)
     unittest.main(verbosity=2)

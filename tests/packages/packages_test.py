@@ -31,7 +31,7 @@ with rkv.Client(server=sys.argv[1], transport="shm") as client:
 
 # What each must have; one that has none of it elsewhere.
 CONTENTS = {
-    "rkv-server": ["usr/bin/kvserver", "usr/lib/systemd/system/kvserver.service",
+    "rkv-server": ["usr/bin/kvserver", "usr/lib/systemd/system/kvserver.service", "usr/LIB/sysusers.d/rkv.conf",
                    "usr/share/man/man8/kvserver.8.gz", "usr/share/rkv/dashboard/kvserver.json",
                    "usr/share/rkv/dashboard/alerts.yml"],
     "rkv-tools": ["usr/bin/kvbench", "usr/bin/kvclient", "usr/share/man/man1/kvbench.1.gz",
@@ -42,7 +42,7 @@ CONTENTS = {
                               "usr/share/lintian/overrides/librkv-rdma-extras0.1"],
     "librkv-rdma-extras-dev": ["usr/LIB/librkv_rdma_extras.so", "usr/LIB/librkv_rdma_extras.a",
                                "usr/LIB/pkgconfig/rkv-rdma-extras.pc", "usr/include/rkv/rdma/channel.h",
-                               "usr/include/rkv/rdma/group/node.h", "usr/include/rkv/rdma/message/stream.h"],
+                               "usr/include/rkv/rdma/dial.h", "usr/include/rkv/rdma/message/stream.h"],
     "librkv-dev": ["usr/LIB/librkv.so", "usr/LIB/librkv.a", "usr/LIB/pkgconfig/rkv.pc",
                    "usr/LIB/cmake/rkv/rkvConfig.cmake", "usr/include/rkv/client.h",
                    "usr/share/man/man3/rkv_c.3.gz", "usr/share/man/man3/rkv_get.3.gz"],
@@ -50,11 +50,12 @@ CONTENTS = {
                     *(f"usr/LIB/python3/dist-packages/rkv/{name}" for name in (
                         "__init__.py", "__init__.pyi", "_async.py", "_client.py", "py.typed", EXTENSION))],
 }
+# Of libraries whose packages have other names in another release, the names without what differs.
 DEPENDS = {
-    "rkv-server": ["libc6", "libibverbs1", "librdmacm1", "librocksdb7.8", "libssl3", "libstdc++6"],
-    "rkv-tools": ["libc6", "libedit2", "libibverbs1", "librdmacm1", "libssl3"],
-    "librkv0.1": ["libc6", "libfmt9", "libibverbs1", "librdmacm1", "libssl3"],
-    "librkv-rdma-extras0.1": ["libc6", "libfmt9", "librkv0.1"],
+    "rkv-server": ["libc6", "libibverbs1", "librdmacm1", "librocksdb", "libssl", "libstdc++6"],
+    "rkv-tools": ["libc6", "libedit2", "libibverbs1", "librdmacm1", "libssl"],
+    "librkv0.1": ["libc6", "libfmt", "libibverbs1", "librdmacm1", "libssl"],
+    "librkv-rdma-extras0.1": ["libc6", "librkv0.1"],
     "librkv-rdma-extras-dev": ["librkv-dev", "librkv-rdma-extras0.1"],
     "librkv-dev": ["libfmt-dev", "libibverbs-dev", "librdmacm-dev", "librkv0.1", "libssl-dev", "libxxhash-dev"],
     "python3-rkv": ["libc6", "librkv0.1", "libstdc++6", "python3"],
@@ -107,7 +108,8 @@ class Packages(unittest.TestCase):
     def test_they_depend_on_what_they_load(self):
         for package, wanted in DEPENDS.items():
             names = self.depends(package)
-            self.assertLessEqual(set(wanted), names, package)
+            told = names | {re.sub(r"^(librocksdb|libfmt|libssl)[\d.]+(t64)?$", r"\1", n) for n in names}
+            self.assertLessEqual(set(wanted), told, package)
             self.assertEqual([n for n in names if n.endswith("-dev")],
                              [n for n in names if package.endswith("-dev") and n.endswith("-dev")])
         for package, same in (("librkv-dev", "librkv0.1"), ("librkv-rdma-extras0.1", "librkv0.1"),

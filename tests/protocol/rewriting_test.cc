@@ -14,6 +14,7 @@
 #include "client/get/remote_map.h"
 #include "client/get/slot_cache.h"
 #include "server/store/store.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/plain_memory.h"
 #include "tests/support/single_writer_history.h"
 

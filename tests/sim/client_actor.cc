@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/bytes.h"
-#include "rdma/transport/sim/fabric.h"
+#include "tests/sim/network/fabric.h"
 
 namespace rkv::sim {
 

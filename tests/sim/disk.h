@@ -15,11 +15,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/scan.h"
-#include "rdma/transport/sim/scheduler.h"
 #include "server/persistence/storage.h"
+#include "tests/sim/network/scheduler.h"
 
 namespace rkv::sim {
 

@@ -8,7 +8,8 @@
 //   etcd.set_reachable(1, false);
 //
 // Invariants:
-//  SIMETCD-1  The register keeps STORED-1 to STORED-3 of server/group/configuration_store.h, and
+//  SIMETCD-1  The register keeps STORED-1 to STORED-3 of
+//  server/group/configuration/configuration_store.h, and
 //      promises no more. (Canaries break them.)
 //  SIMETCD-2  What happens is a function of the scheduler's seed.
 //
@@ -22,8 +23,8 @@
 #include <set>
 #include <vector>
 
-#include "rdma/transport/sim/scheduler.h"
-#include "server/group/configuration_store.h"
+#include "server/group/configuration/configuration_store.h"
+#include "tests/sim/network/scheduler.h"
 
 namespace rkv::sim {
 
@@ -35,6 +36,7 @@ struct EtcdFaults {
   bool compares_nothing = false;  // canary: replace() stores whatever the revision is
   std::uint64_t stale_in = 0;     // canary: one in this many reads shows the configuration before
   std::uint64_t denies_in = 0;    // canary: one in this many unknown outcomes is said to be none
+  bool refuses = false;           // changes: its space is used up
 };
 
 class Etcd {
@@ -49,6 +51,10 @@ class Etcd {
   // While it is unreachable, messages from and to the host are lost, and calls fail at once or at
   // their deadlines.
   void set_reachable(std::size_t host, bool reachable);
+  // Loses its data, as one whose disk was replaced: it begins with low revisions again.
+  void lose_data();
+  // A person stores this. Its revision is higher than any before.
+  void put_back(const server::GroupConfiguration& configuration);
 
   const Stored& stored() const { return stored_; }
 
@@ -69,6 +75,8 @@ class Etcd {
   std::set<std::size_t> cut_;  // hosts
   Stored stored_;
   Stored before_;
+  std::int64_t highest_ = 0;  // revision
+  std::uint64_t life_ = 0;    // how often it has lost its data; its connections end with that
   std::vector<std::shared_ptr<Call>> watches_;  // answered at the next change
 };
 

@@ -11,8 +11,8 @@
 
 #include "common/check.h"
 #include "common/mutex.h"
-#include "rdma/transport/sim/scheduler.h"
 #include "server/background/background_thread.h"
+#include "tests/sim/network/scheduler.h"
 
 namespace rkv::sim {
 

@@ -95,7 +95,7 @@ void tighten(Random& random, Plan& plan) {
   plan.server.tight = true;
   plan.server.max_index_segments = 8;
   plan.fillers = 130;
-  plan.filler_bytes = pick<std::size_t>(random, {7'000, 9'000});
+  plan.filler_bytes = pick<std::size_t>(random, {8'000, 10'000});
   plan.hot_keys = pick<std::size_t>(random, {1, 2, 5});
   plan.long_in = pick<std::uint64_t>(random, {2, 4});
   plan.huge_in = 0;
@@ -240,7 +240,7 @@ Plan Plan::draw(Random& random, Canary canary) {
   plan.may_fail = plan.restarts != 0 || plan.disk.fail_in != 0 || plan.network.cut_in != 0 ||
                   plan.network.handshake_in != 0 || plan.network.refuse_in != 0 ||
                   plan.huge_in != 0 || plan.fillers > 50 || plan.disk.read_fails_in != 0;
-  // A log that is full or failed keeps expired keys; otherwise server/README.md's bound holds.
+  // A log that is full or failed keeps expired keys; otherwise server/MANUAL.md's bound holds.
   const bool on_time = plan.disk.fail_in == 0 && plan.huge_in == 0 && plan.fillings == 0;
   plan.expiry_late = on_time ? 200 * kMilli : 3'600'000 * kMilli;
   // 100 ms until the sweep begins, and as much for two sweeps and the way to the log.

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "rdma/transport/sim/fabric.h"
 #include "rkv/options.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/network/fabric.h"
 #include "tests/sim/server_process.h"
 
 namespace rkv::sim {

@@ -77,7 +77,7 @@ ServerProcess::~ServerProcess() {
   RKV_CHECK(wrong.empty(), wrong.c_str());
 }
 
-// Like Networks::create_cells.
+// Like Endpoints::create_cells.
 void ServerProcess::create_cells(const ServerOptions& options) {
   if (options.cells == 0) return;
   rdma::sim::Scheduler& scheduler = fabric_->scheduler();
@@ -186,7 +186,7 @@ void ServerProcess::create_background() {
                                  .make_background = [this] { return background(); }});
 }
 
-// Starts the work beside requests, like server.cc.
+// Starts the work beside requests, as Server and DiskWork do.
 void ServerProcess::start_background(const ServerOptions& options) {
   const Clock& clock = fabric_->scheduler();
   start_maintenance(options);

@@ -12,16 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "rdma/transport/sim/fabric.h"
 #include "server/background/counter_flusher.h"
 #include "server/background/disk_fetcher.h"
 #include "server/background/scans.h"
 #include "server/background/store_maintenance.h"
 #include "server/background/warm_up.h"
+#include "server/clients/network/acceptor.h"
+#include "server/log/commit_log.h"
 #include "server/memory/memory.h"
-#include "server/network/acceptor.h"
 #include "server/persistence/applier.h"
-#include "server/persistence/commit_log.h"
 #include "server/program/wall_clock.h"
 #include "server/request/worker.h"
 #include "server/store/cells.h"
@@ -29,6 +28,7 @@
 #include "tests/sim/broken_archive.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fiber_background.h"
+#include "tests/sim/network/fabric.h"
 #include "tests/sim/wall.h"
 
 namespace rkv::sim {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "rdma/transport/sim/scheduler.h"
 #include "rdma/transport/transport.h"
+#include "tests/sim/network/scheduler.h"
 
 namespace rkv::sim {
 

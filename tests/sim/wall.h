@@ -1,6 +1,6 @@
 // The wall clock of the simulated machine: it is set ahead and back while a server runs.
 //
-// The promise (server/README.md): a clock that is ahead for less than a minute removes no key; one
+// The promise (server/MANUAL.md): a clock that is ahead for less than a minute removes no key; one
 // that is set back lets keys live longer by that amount; one that has been ahead for a minute is
 // believed. So a server can tell the steps apart: ahead by hours or ten seconds and soon undone,
 // back by any amount for good, and at last ahead for good.
@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "rdma/transport/sim/scheduler.h"
+#include "tests/sim/network/scheduler.h"
 
 namespace rkv::sim {
 

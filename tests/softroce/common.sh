@@ -28,3 +28,17 @@ as_root() {
     return 1
   fi
 }
+
+# update_lists: apt-get update, by which apt waits for nobody that holds the lock of its lists.
+update_lists() {
+  local said tries=60
+  until said=$(as_root env LC_ALL=C apt-get -q update 2>&1); do
+    if [[ $said != *"Could not get lock"* ]] || ((tries-- == 0)); then
+      echo "$said" >&2
+      return 1
+    fi
+    ((tries < 59)) || say "another apt holds the lock of the package lists: waiting for up to 10 minutes"
+    sleep 10
+  done
+  echo "$said"
+}

@@ -55,6 +55,7 @@ fetch_kernel() {
     die "the VM needs Debian on amd64 to take its kernel from"
   local what="Debian's kernel (about 70 MB, once)"
   [[ $provider != rxe-backports ]] || what="Debian's backported kernel (about 110 MB, once)"
+  [[ $provider != rxe-stable ]] || what="the kernel of Debian's stable release (about 110 MB, once)"
   [[ $provider != siw ]] || what="Debian's kernel and its sources (about 230 MB, once)"
   say "fetching $what into $kernel_dir"
   local work=$kernel_dir.new
@@ -62,6 +63,7 @@ fetch_kernel() {
   mkdir -p "$work"
   (cd "$work" && download_kernel) || die "cannot download Debian's kernel package"
   dpkg-deb -x "$work"/linux-image-*.deb "$work/package" || die "cannot unpack Debian's kernel package"
+  [[ -e $work/package/lib ]] || ln -s usr/lib "$work/package/lib"  # from Debian 13 on
   if [[ $provider == siw ]]; then
     build_siw "$work" >"$work.log" 2>&1 || die "cannot build siw; $work.log says why"
   fi
@@ -72,19 +74,23 @@ fetch_kernel() {
 }
 
 download_kernel() {
-  if [[ $provider == rxe-backports ]]; then
-    see_backports && apt-get "${apt_options[@]}" -qq update && try_download
+  case $provider in
+    rxe-backports) set -- "$(. /etc/os-release && echo "$VERSION_CODENAME")-backports" ;;
+    rxe-stable) set -- stable ;;
+  esac
+  if (($#)); then
+    see_suite "$1" && apt-get "${apt_options[@]}" -qq update && try_download
     return
   fi
   # Lists that are absent or too old name a package that cannot be had: refresh them, once.
-  try_download 2>/dev/null || { as_root apt-get -qq update && try_download; }
+  try_download 2>/dev/null || { update_lists >/dev/null && try_download; }
 }
 
 apt_options=()  # empty: the archive as this system sees it
 
-# Lets apt see the backports on the mirror that this system takes Debian from, by lists of its own
+# see_suite SUITE: lets apt see it on the mirror that this system takes Debian from, by lists of its own
 # in this folder: the system's sources and lists stay as they are.
-see_backports() {
+see_suite() {
   local codename site keys=/usr/share/keyrings/debian-archive-keyring.gpg
   codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
   # shellcheck disable=SC2016  # apt expands the format
@@ -93,22 +99,23 @@ see_backports() {
   [[ -n $site ]] || { echo "apt has no list of Debian's archive: run apt-get update" >&2; return 1; }
   [[ -e $keys ]] || { echo "the package debian-archive-keyring is missing" >&2; return 1; }
   mkdir -p apt/lists/partial apt/cache/archives/partial
-  echo "deb [signed-by=$keys] $site $codename-backports main" >apt/sources.list
+  echo "deb [signed-by=$keys] $site $1 main" >apt/sources.list
   apt_options=(-o "Dir::Etc::SourceList=$PWD/apt/sources.list" -o Dir::Etc::SourceParts=-
     -o "Dir::State::Lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache")
   [[ $EUID -ne 0 ]] || apt_options+=(-o APT::Sandbox::User=root)
 }
 
 try_download() {
-  local image release packages options=(-qq)
+  local image packages options=(-qq)
   image=$(apt-cache "${apt_options[@]}" depends linux-image-amd64 |
     sed -n 's/.*Depends: \(linux-image-[0-9]\)/\1/p')
   [[ -n $image ]] || { echo "no package linux-image-amd64" >&2; return 1; }
   packages=("$image")
   if [[ $provider == siw ]]; then
-    release=${image#linux-image-}  # such as 6.1.0-56-amd64
-    packages+=("linux-headers-$release" "linux-headers-${release%-*}-common"
-      "linux-kbuild-${release%.*}" "linux-source-${release%.*}")
+    # Releases name the parts differently: the headers' package and the newest sources' say which they are.
+    packages+=("${image/image/headers}")
+    mapfile -t -O 2 packages < <(apt-cache depends "${image/image/headers}" linux-source |
+      sed -n 's/^  Depends: \(linux-\(headers\|kbuild\|source\)-[^ ]*\)$/\1/p')
   fi
   # apt's own download user cannot write here; root can.
   [[ $EUID -eq 0 ]] && options+=(-o APT::Sandbox::User=root)

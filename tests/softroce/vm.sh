@@ -15,9 +15,10 @@ source "$here/native.sh"
 usage() {
   cat <<'USAGE'
 usage: ./run softroce [options] -- COMMAND...
-  --provider rxe|rxe-backports|siw
-                  the RDMA device: SoftRoCE of Debian's kernel (the default) or of its backported
-                  kernel, or soft-iWARP, which is built once from Debian's kernel sources
+  --provider rxe|rxe-backports|rxe-stable|siw
+                  the RDMA device: SoftRoCE of Debian's kernel (the default), of its backported
+                  kernel or of that of Debian's stable release, or soft-iWARP, which is built once from
+                  Debian's kernel sources
   --out DIR       DIR of this machine, writable at the same path inside; may be repeated
   --nodes 2       two machines; `node2 COMMAND...` runs a command on the other one
   --timeout SEC   stop the command after SEC seconds, status 124
@@ -55,7 +56,7 @@ parse_options() {
     esac
     shift
   done
-  [[ $provider == @(rxe|rxe-backports|siw) ]] || misuse "--provider is rxe, rxe-backports or siw"
+  [[ $provider == @(rxe|rxe-backports|rxe-stable|siw) ]] || misuse "--provider is rxe, rxe-backports, rxe-stable or siw"
   [[ $nodes == [12] ]] || misuse "--nodes is 1 or 2"
   [[ $nodes == 1 || -n $device ]] || misuse "--no-device is for one machine"
   [[ -z $timeout || $timeout =~ ^[0-9]+(\.[0-9]+)?$ ]] || misuse "--timeout needs seconds"

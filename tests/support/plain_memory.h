@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "common/bytes.h"
 #include "rdma/transport/transport.h"

@@ -34,7 +34,8 @@ class ScanJudge {
     std::string key;
     std::uint64_t number = 0;
   };
-  // Of one key: `done` before the page was requested, `begun` before it arrived.
+  // The knowledge of one key: writes `done` before the page was requested, and `begun` before it
+  // arrived.
   struct Known {
     bool steady = false;
     ScanProgress progress;

@@ -1,4 +1,4 @@
-// What a device without atomics changes for users, and what it does not: on any device.
+// The effects of a device without atomics on users, tested on any device.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -55,7 +55,7 @@ std::map<std::string, std::string> files_of(const std::string& directory) {
   return files;
 }
 
-// What has been acknowledged: of each key the number last written, with its version.
+// The acknowledged writes: for each key the number last written, with its version.
 struct Known {
   std::uint64_t number = 0;
   std::uint64_t version = 0;

@@ -1,4 +1,4 @@
-// What a user can get wrong: the exit code, and one clear sentence on stderr.
+// Mistakes of a user: each gets an exit code, and one clear sentence on stderr.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

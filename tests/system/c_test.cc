@@ -224,6 +224,54 @@ TEST_F(C, ManyKeysEachHaveTheirOwnStatus) {
   rkv_value_free(value);
 }
 
+// The first failure is not the one that may have happened.
+TEST_F(C, ManyPutsTellWhichOfThoseThatFailedMayHaveHappened) {
+  const std::string too_long(5000, 'k');
+  const std::array<rkv_slice, 3> keys{rkv_slice{too_long.data(), too_long.size()},
+                                      rkv_slice{"key", 3}, rkv_slice{"", 0}};
+  const std::array<rkv_slice, 3> items{rkv_slice{"a", 1}, rkv_slice{"b", 1}, rkv_slice{"c", 1}};
+  std::array<rkv_status, 3> statuses{};
+  std::array<unsigned char, 3> open{7, 7, 7};
+  rkv_write_options options = RKV_WRITE_OPTIONS_INIT;
+  const auto put_all = [&] {
+    return rkv_multi_put_each(client_, keys.data(), items.data(), keys.size(), &options, nullptr,
+                              statuses.data(), open.data(), &error_);
+  };
+  ASSERT_EQ(put_all(), RKV_OK) << error_.text;
+  EXPECT_EQ(error_.code, RKV_TOO_LARGE);
+  EXPECT_EQ(error_.may_have_happened, 0);
+  EXPECT_EQ(statuses, (std::array<rkv_status, 3>{RKV_TOO_LARGE, RKV_OK, RKV_INVALID_ARGUMENT}));
+  EXPECT_EQ(open, (std::array<unsigned char, 3>{0, 0, 0}));
+
+  options.timeout_ms = 300;
+  server_.process().signal(SIGSTOP);
+  const rkv_status each = put_all();
+  const rkv_error of_each = error_;
+  const rkv_status plain = rkv_multi_put(client_, keys.data(), items.data(), keys.size(), &options,
+                                         nullptr, statuses.data(), &error_);
+  server_.process().signal(SIGCONT);
+  EXPECT_EQ(each, RKV_OK);
+  EXPECT_EQ(of_each.code, RKV_TOO_LARGE);
+  EXPECT_EQ(of_each.may_have_happened, 1);
+  EXPECT_EQ(statuses[0], RKV_TOO_LARGE);
+  EXPECT_NE(statuses[1], RKV_OK);
+  EXPECT_EQ(open, (std::array<unsigned char, 3>{0, 1, 0}));
+  EXPECT_EQ(plain, RKV_OK);
+  EXPECT_EQ(error_.code, RKV_TOO_LARGE);
+}
+
+TEST_F(C, ErrorsHaveTheSentenceOfTheServer) {
+  rkv_write_options options = RKV_WRITE_OPTIONS_INIT;
+  options.durability = RKV_SYNC;
+  EXPECT_EQ(put("key", "value", &options), RKV_UNSUPPORTED);
+  EXPECT_NE(std::string(error_.text).find("--data-dir"), std::string::npos) << error_.text;
+  rkv_page* page = nullptr;
+  EXPECT_EQ(rkv_scan(client_, nullptr, &page, &error_), RKV_UNSUPPORTED);
+  EXPECT_NE(std::string(error_.text).find("--data-dir"), std::string::npos) << error_.text;
+  EXPECT_EQ(put("", "value"), RKV_INVALID_ARGUMENT);
+  EXPECT_EQ(std::string(error_.text).find("--data-dir"), std::string::npos) << error_.text;
+}
+
 TEST_F(C, OneSidedCountersAreChangedByAtomics) {
   rkv_one_sided* counter = nullptr;
   EXPECT_EQ(rkv_one_sided_open(client_, "n", 1, 0, 0, &counter, &error_), RKV_NOT_FOUND);
@@ -440,7 +488,7 @@ TEST_F(CCluster, WrongListsAreRefused) {
   EXPECT_EQ(async, nullptr);
 }
 
-// What callbacks have been told.
+// The results that callbacks have got.
 struct Told {
   int ended = 0;
   std::int64_t most = 0;
@@ -542,6 +590,30 @@ TEST_F(CAsync, CloseEndsWhatIsInFlightAndLaterCallsAreRefused) {
   EXPECT_EQ(rkv_async_close(async_, &error_), RKV_INVALID_ARGUMENT);
 }
 
+TEST_F(CAsync, CloseLeavesNoOperationAlthoughEachCallbackTriesAgain) {
+  struct Again {
+    rkv_async* client;
+    int begun = 0;
+    int ended = 0;
+    int refused = 0;
+    static void go(void* context, const rkv_result* result) {
+      auto& own = *static_cast<Again*>(context);
+      if (result != nullptr) {
+        ++own.ended;
+        if (result->status == RKV_OK || result->status == RKV_NOT_FOUND) return;
+      }
+      const rkv_status status =
+          rkv_async_get(own.client, "absent", 6, nullptr, nullptr, &Again::go, context, nullptr);
+      ++(status == RKV_OK ? own.begun : own.refused);
+    }
+  } again{async_};
+  Again::go(&again, nullptr);
+  EXPECT_EQ(rkv_async_close(async_, &error_), RKV_OK) << error_.text;
+  EXPECT_EQ(again.begun, 1);
+  EXPECT_EQ(again.ended, 1);
+  EXPECT_EQ(again.refused, 1);
+}
+
 TEST_F(C, AClientIsClosedUnderThreadsThatUseIt) {
   ASSERT_EQ(put("key", "value"), RKV_OK);
   std::atomic<int> at_work = 0;
@@ -617,7 +689,7 @@ TEST(CLog, EachLineGoesToTheCallbackUnlessItsLevelIsTooLow) {
   EXPECT_TRUE(lines.all.empty());
 }
 
-// What the client itself logs.
+// The client itself logs this.
 TEST_F(C, AServerThatStaysSilentIsToldOfInTheLog) {
   struct Seen {
     std::atomic<bool> seen = false;
@@ -691,7 +763,7 @@ TEST_F(C, WrongArgumentsAreRefusedWithASentence) {
   EXPECT_EQ(put("k", "v", &newer.known), RKV_OK) << error_.text;
   newer.unknown = 1;
   is_refused(put("k", "v", &newer.known), "a newer library");
-  // Of an older one.
+  // The struct of an older version.
   options = RKV_WRITE_OPTIONS_INIT;
   options.struct_size = offsetof(rkv_write_options, ttl_ms);
   options.ttl_ms = ~std::uint64_t{0};  // not of that struct

@@ -14,8 +14,8 @@ void CellLedger::done(std::int64_t number, Nanos at) {
   additions_.push_back({.number = number, .at = at});
 }
 
-// What was answered after the kill came from memory that nobody saves any more, or from the server
-// that was started then.
+// Answers after the kill came from memory that nobody saves any more, or from the server that was
+// started then.
 Nanos CellLedger::lost(std::int64_t number, Nanos killed) const {
   const auto oldest = std::ranges::find_if(additions_, [&](const Addition& addition) {
     return addition.at <= killed && addition.number > number;

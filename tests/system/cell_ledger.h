@@ -1,5 +1,5 @@
-// What was added to a one-sided counter and when, and whether a server that was killed and started
-// again may show the number that it shows.
+// CellLedger: the additions to a one-sided counter with their times. It judges whether a server
+// that was killed and started again may show the number that it shows.
 //
 // The promise (client.h): a crash loses what was added in the last tenth of a second, and while
 // that was on its way to the log. How long this way is depends on the machine and what else it
@@ -18,7 +18,7 @@
 
 namespace rkv::testing_support {
 
-// Of a counter that one thread adds 1 to. Thread safety: none.
+// The ledger of a counter that one thread adds 1 to. Thread safety: none.
 class CellLedger {
  public:
   // An addition begins; then one of the other two, or neither when nobody knows whether it was
@@ -32,8 +32,8 @@ class CellLedger {
   Nanos lost(std::int64_t number, Nanos killed) const;
   // Whether it is a number that the counter may have had.
   bool existed(std::int64_t number) const { return number >= first_ && number <= last_ + open_; }
-  // What has been added since the kill, to the server that was started then, is in `number`, and
-  // the next kill may take it back as anything new.
+  // `number` includes additions since the kill, to the server that was started then. The next kill
+  // may take them back like any new ones.
   void go_on_from(std::int64_t number, Nanos killed);
   std::string describe() const;
 

@@ -1,6 +1,6 @@
-// What a client costs the server over verbs: memory that is registered, and rings of the device's
-// queues that are mapped. Both are counted by the system to the page, and do not depend on what was
-// used. The server's own notes on a client, some 7 KiB, come to it: 64 KiB is the promise for all.
+// The cost of a client for the server over verbs: registered memory, and mapped rings of the
+// device's queues. Both are counted by the system to the page, and do not depend on what was used.
+// The server's own notes on a client, some 7 KiB, come to it: 64 KiB is the promise for all.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ std::uint64_t rings_kib(pid_t pid) {
   return bytes / 1024;
 }
 
-// Of a server that is made for so many clients, all of which are there.
+// Returns the memory of a server that is made for `clients` clients, all of which are connected.
 std::uint64_t kib_with(std::size_t clients) {
   Server server({"--memory", "32MiB", "--max-clients", std::to_string(clients)});
   std::vector<Client> all;

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kShort{1500};
-// What the end of a call may take longer on a machine that is busy with other things.
+// How much later a call may end on a machine that is busy with other things.
 constexpr milliseconds kSlack{4000};
 
 bool is_loss(Code code) {
@@ -407,7 +407,7 @@ TEST_F(ClusterOfThree, WrongListsAreToldInOneSentence) {
   EXPECT_NE(twins.output.find("the same kvserver"), std::string::npos) << twins.output;
 }
 
-// What a key may hold: after a write whose outcome is not known, the one or the other.
+// The possible values of a key: after a write of unknown outcome, the old or the new one.
 class Model {
  public:
   using State = std::optional<std::string>;
@@ -446,7 +446,7 @@ TEST_F(ClusterOfThree, ResultsAreInOrderAndTrueWhileServersAreKilled) {
       if (seen++ >= after && !std::exchange(killed, true)) servers_[victim]->kill();
     };
     const bool writes = round % 2 == 0;
-    // Of the servers that live too, which share the processors with other tests.
+    // The time-out is also for the servers that live, which share the processors with other tests.
     const milliseconds timeout{3000};
     std::vector<std::string> values;
     std::vector<KeyValue> items;

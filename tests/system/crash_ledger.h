@@ -1,5 +1,5 @@
-// What clients learned about keys, and whether a server that was killed and started again may
-// show what it shows.
+// CrashLedger: the knowledge of clients about keys. It judges whether a server that was killed and
+// started again may show what it shows.
 //
 // Each key is written by one thread, one write at a time, so the order of its writes is known. A
 // kill leaves of each key the state after some write of it:
@@ -32,7 +32,7 @@ namespace rkv::testing_support {
 class CrashLedger {
  public:
   enum class Outcome : std::uint8_t { kOpen, kDone, kRefused, kUnknown };
-  // What a key shows after a restart.
+  // The state of a key after a restart.
   struct Shown {
     std::optional<std::string> value;  // nothing: missing
     std::uint64_t version = 0;
@@ -48,7 +48,7 @@ class CrashLedger {
 
   // One sentence for each rule broken since the last check; `boot` is the killed server's.
   std::vector<std::string> check(const std::vector<Shown>& shown, std::uint32_t boot);
-  // What is shown is what the next writes come after.
+  // The next writes come after this state.
   void go_on_from(const std::vector<Shown>& shown);
 
  private:

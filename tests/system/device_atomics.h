@@ -1,4 +1,4 @@
-// What the tests' device can do.
+// The abilities of the tests' device.
 #pragma once
 
 namespace rkv::testing_support {

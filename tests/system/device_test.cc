@@ -36,7 +36,7 @@ class DeviceTest : public ::testing::Test {
     EXPECT_EQ(ended.status, 0) << command << "\n" << ended.output;
   }
   std::string readyz() const { return testing::look_at(port_, "/readyz").text; }
-  // What is waited for may take a machine that is busy a minute.
+  // The awaited state may take a busy machine a minute.
   void until_ready_says(const std::string& what) const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     std::string text = readyz();

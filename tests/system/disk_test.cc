@@ -193,7 +193,7 @@ TEST(Disk, FullServesReadsOfWhatIsNotInMemory) {
   }
 }
 
-// What a server writes after that would be found by nobody.
+// Nobody would find the data that a server writes after that.
 TEST(Disk, ADataDirectoryThatIsRemovedTakesNoDurableWrite) {
   ScratchDirectory scratch;
   Server server({"--memory", "64MiB", "--data-dir", scratch.path("data")});
@@ -354,7 +354,7 @@ TEST(Disk, AReadOnlyDirectoryIsVerifiedAndNotStartedOn) {
   EXPECT_THAT(verified.output, HasSubstr("records          1\n"));
 }
 
-// What is damaged is named, nothing is lost by trying, and with the byte as it was all is there.
+// The damaged file is named, nothing is lost by trying, and with the byte restored all is there.
 TEST(Disk, DamageIsToldAtTheStartAndByVerify) {
   ScratchDirectory scratch;
   const std::string data = scratch.path("data");

@@ -341,7 +341,7 @@ TEST_F(DoctorFaults, NoConnectionManager) {
   EXPECT_TRUE(mended.ok("modules")) << mended.output;
 }
 
-// What SoftRoCE has of its interface's MTU follows a change of it, as the advice about it says.
+// SoftRoCE's MTU follows a change of its interface's MTU, as the advice says.
 TEST_F(DoctorFaults, TheMtuFollowsTheInterface) {
   ASSERT_EQ(shell("ip link set dev dummy0 mtu 1500").status, 0);
   const Told small = doctor();
@@ -366,8 +366,8 @@ TEST_F(DoctorFaults, AnotherNetworkNamespace) {
   const Told host = doctor();
   EXPECT_EQ(host.status, 0) << "with the host's network: " << host.output;
   EXPECT_NE(host.found("namespace").find("exclusive"), std::string::npos) << host.output;
-  // What is not advised: the kernel refuses it while there is another namespace. One ends later
-  // than its last process.
+  // This is not advised: the kernel refuses it while there is another namespace. A namespace ends
+  // later than its last process.
   EXPECT_NE(shell("ip netns add other; rdma system set netns shared; status=$?; "
                   "ip netns del other; exit $status")
                 .status,

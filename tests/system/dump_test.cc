@@ -163,7 +163,7 @@ TEST_F(Dump, StopsAtABadLine) {
               HasSubstr(fmt::format("stopped after {} records", server_stat(client, "records"))));
   loads(server, {"load", "--skip-bad", scratch_.path("file")});
   EXPECT_EQ(server_stat(client, "records"), 3000U);
-  // Of a short one nothing is stored.
+  // From a short file nothing is stored.
   write_file(scratch_.path("short"), "other\tv\nbad\n");
   EXPECT_EQ(kvclient(server.address(), {"load", scratch_.path("short")}).status, 4);
   EXPECT_EQ(client.get("other").error().code, Code::kNotFound);
@@ -199,7 +199,7 @@ TEST_F(Dump, TouchesNoFileButItsOwn) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 2);
 }
 
-// What a full disk is to others a limit of the file size is to a process.
+// For a process a limit of the file size is like a full disk.
 TEST_F(Dump, AtAFileSizeLimitSaysSoAndLeavesNothing) {
   Server server(arguments("data"));
   Client client = server.client();

@@ -93,7 +93,7 @@ TEST(Durability, ConcurrentSyncPutsShareSyncs) {
   EXPECT_GE(server_stat(observer, "sync_mark"), server_stat(observer, "last_sequence"));
 }
 
-// What a GET says of its version, without and with a look at the marks.
+// The durability that a GET reports for its version, without and with a look at the marks.
 TEST(Durability, GetsTellAndInsist) {
   ScratchDirectory scratch;
   Server server(with_data(scratch));

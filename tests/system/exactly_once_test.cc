@@ -97,7 +97,7 @@ class CuttingTransport final : public rdma::Transport {
   std::atomic<std::uint64_t> session_{0};
 };
 
-// What one thread has had acknowledged.
+// The acknowledged changes of one thread.
 struct Acknowledged {
   std::int64_t counted = 0;
   std::uint64_t writes = 0;

@@ -1,5 +1,5 @@
-// What a client can do to the server's memory with requests that no client library makes: WRITEs,
-// atomics and READs outside of its windows, keys that it was not given. Each is posted to the
+// Attacks of a client on the server's memory with requests that no client library makes: WRITEs,
+// atomics and READs outside of its windows, and keys that it was not given. Each is posted to the
 // device itself. Verbs only: over shared memory a client maps what it may READ, and writes through
 // a mapping of its own.
 #include <gmock/gmock.h>
@@ -86,8 +86,8 @@ class HostileMemory : public ::testing::Test {
   }
 
   using Post = std::function<void(Batch&, const RegisteredSpan& local)>;
-  // What becomes of one request, of 8 bytes unless more are said. It has a connection of its own,
-  // unless the one before was not refused.
+  // Returns the outcome of one request of `bytes`. It has a new connection, unless the previous
+  // request was not refused.
   ibv_wc_status attempt(const Post& post, std::size_t bytes = kWordBytes) {
     if (broken_) renew();
     Batch batch = peer_->link.qp.batch();
@@ -225,7 +225,8 @@ TEST_F(HostileMemory, AKeyOpensItsOwnRegionOnly) {
 }
 
 // Neighbouring keys, as one would guess them, at an address that every client knows. Which memory
-// has a remote right at all is decided where it is registered (server/network/endpoints.cc).
+// has a remote right at all is decided where it is registered
+// (server/clients/network/endpoints.cc).
 TEST_F(HostileMemory, GuessedKeysOpenNothing) {
   constexpr std::uint32_t kGuesses = 16;
   const RemoteSpan root = span_of(accept().root);

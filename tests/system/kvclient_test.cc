@@ -85,7 +85,9 @@ TEST(KvClient, StatsAreWatchedLineByLine) {
   for (int i = 0; watch.running() && lines_of(watch.output()).size() < 3; ++i)
     ASSERT_TRUE(client.put("key", std::to_string(i)));
   EXPECT_EQ(watch.wait().status, 0) << watch.output();
-  const std::vector<std::string> lines = lines_of(watch.output());
+  std::vector<std::string> lines = lines_of(watch.output());
+  // On standard error, beside them: the server has not answered for 100 ms, on a slow machine.
+  std::erase_if(lines, [](const std::string& line) { return line.starts_with("kvclient: "); });
   ASSERT_EQ(lines.size(), 20U) << watch.output();
   double most = 0;
   double processors = 0;

@@ -119,7 +119,7 @@ TEST(Large, ConditionsAndTimesToLiveHoldForThemToo) {
   ASSERT_TRUE(got);
   EXPECT_NE(got->expires_at_ms, 0U);
   EXPECT_TRUE(got->value == next);
-  // What was refused holds no memory: what is left is one value and one counter.
+  // Refused values hold no memory: only one value and one counter are left.
   EXPECT_LT(server_stat(client, "data_bytes_used"), 2 * kMiB + 8192);
 }
 
@@ -247,7 +247,7 @@ TEST(Large, AStoreThatIsTooSmallSaysSo) {
   EXPECT_EQ(put.error().code, Code::kTooLarge) << to_string(put.error());
   EXPECT_EQ(put.error().write, WriteOutcome::kNotApplied);
   EXPECT_NE(client.last_refusal().find("--memory"), std::string::npos) << client.last_refusal();
-  // What fits goes in, until there is no room; then again when there is some.
+  // Values are accepted until there is no room, and again when there is some.
   std::size_t taken = 0;
   Error last;
   for (; taken < 100; ++taken) {

@@ -132,7 +132,7 @@ TEST(Larger, WhatIsReadOneSidedlyStaysInMemory) {
   server.stop_and_check();
 }
 
-// What is known when the loading is over: misses are one-sided again.
+// When the loading is over, misses are one-sided again.
 TEST(Larger, MissesAreReadWhenTheLoadingIsOver) {
   ScratchDirectory scratch;
   Server server({"--memory", "32MiB", "--data-dir", scratch.path("data")});

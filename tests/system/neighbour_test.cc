@@ -8,8 +8,8 @@
 // these are one in a hundred decides on its p99: so there are many short stretches, and at half of
 // them the p99 at the one must be at most twice that at the other.
 //
-// What bounds each kind is proved turn by turn, without a clock, in
-// tests/server/network/fairness_test.cc; this is the whole of it, over a real transport.
+// tests/server/clients/network/fairness_test.cc proves the bound of each kind turn by turn, without
+// a clock. This is the whole server, over a real transport.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -45,8 +45,8 @@ struct Asker {
     EXPECT_TRUE(client.put("large", std::string(kLargeValue, 'l')));
     EXPECT_TRUE(client.put("small", std::string(150, 's')));
   }
-  // Of a client whose GETs end as requests: a PUT, a small answer, a large one, a
-  // PUT of a longer value.
+  // The requests of a client whose GETs end as requests: a PUT, a small answer, a large one, a PUT
+  // of a longer value.
   bool ask(std::size_t number) {
     const Request requests[] = {
         {.opcode = Opcode::kPut, .key = as_bytes("mine"), .value = as_bytes("value")},
@@ -258,6 +258,15 @@ TEST_F(Neighbour, OfOneThatSendsFullPacksAllTheTime) {
   }});
 }
 
+// Over TCP a thread of the server answers them.
+TEST_F(Neighbour, OfOneThatReadsWithoutPause) {
+  expect_unhurt({.work = [](std::deque<Raw>& connections, const std::atomic<bool>& over) {
+    Raw& one = connections.front();
+    EXPECT_GT(one.read_without_pause(one.accepted().root, over), 100U);
+    EXPECT_TRUE(one.alive());
+  }});
+}
+
 // All places but the neighbour's.
 TEST_F(Neighbour, OfOneThatHasAllOtherPlacesAndSaysNothing) {
   expect_unhurt({.connections = 60,
@@ -314,8 +323,8 @@ TEST_F(Neighbour, OfOneWhoseLargeValueIsNotThere) {
 
 class Colliding : public Neighbour {
  protected:
-  // Of one pair of groups, in segments that no split here will part: 60 of them have slots in the
-  // groups, 128 are in the stash. What is beyond them is refused.
+  // Returns keys of one pair of groups, in segments that no split here will part: 60 of them have
+  // slots in the groups, 128 are in the stash. Further keys are refused.
   std::vector<std::string> chosen_keys(std::size_t count) {
     const RemoteWindow root = beset_.raw.accepted().root;
     DirectoryLine line;
@@ -444,7 +453,7 @@ TEST(Offences, WhoIsThrownOutOverAndOverHasToWait) {
   }
   EXPECT_NE(refusal.find("try again in a moment"), std::string::npos) << refusal;
   EXPECT_TRUE(neighbour.ask({.opcode = Opcode::kPing})) << "who is connected stays";
-  // Of this host or another process: within its patience at the worst.
+  // A client of this host, or another process, gets in: within its patience at the worst.
   const Ended ended = kvclient(server.address(), {"--timeout", "20s", "put", "new", "client"});
   EXPECT_EQ(ended.status, 0) << ended.output;
   Client client = server.client();

@@ -347,8 +347,8 @@ TEST(OneSidedCounter, AnOrderlyStopAndAFlushSaveEverything) {
   EXPECT_EQ(number(client, "stopped"), 777);
 }
 
-// What a crash may take back: changes of the last moments, and nothing else. A number is one that
-// the counter had, at or after the last flush.
+// A crash may take back changes of the last moments, and nothing else. The number is one that the
+// counter had at or after the last flush.
 TEST(OneSidedCounter, ACrashLosesTheLastMomentsAtMost) {
   const ScratchDirectory directory;
   Server server({"--memory", "32MiB", "--data-dir", directory.path("data")});

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -94,7 +95,7 @@ class Raw {
     encode(source, bytes);
     return send({.opcode = Opcode::kLong, .value = bytes});
   }
-  // Of the server's memory.
+  // READs the server's memory.
   bool read(MutableBytes to, std::uint64_t address, std::uint32_t remote_key) {
     const auto operation = rdma::Operation::read(region_->bytes().first(to.size()),
                                                  region_->local_key(), address, remote_key, 0);
@@ -106,6 +107,32 @@ class Raw {
     std::ranges::copy(region_->bytes().first(to.size()), to.begin());
     return done.kind == rdma::Completion::Kind::kRead &&
            done.status == rdma::Completion::Status::kOk;
+  }
+  // READs the beginning of a window again and again, several at a time, until `over`. Returns how
+  // many READs have ended.
+  std::uint64_t read_without_pause(const RemoteWindow& window, const std::atomic<bool>& over) {
+    constexpr std::size_t kAtATime = 8;
+    const std::size_t length = std::min<std::size_t>(window.length, kSlots * kSlotBytes);
+    const auto operation = rdma::Operation::read(
+        region_->bytes().first(length), region_->local_key(), window.address, window.remote_key, 0);
+    std::array<rdma::Completion, 16> done;
+    std::size_t under_way = 0;
+    std::uint64_t ended = 0;
+    while (alive() && (!over.load() || under_way != 0)) {
+      while (under_way < kAtATime && !over.load()) {
+        const auto posted = connection_->post({&operation, 1});
+        if (!posted || *posted == 0) break;
+        ++under_way;
+      }
+      const std::size_t count = queue_->poll(done);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (done[i].kind != rdma::Completion::Kind::kRead) continue;
+        --under_way;
+        ++ended;
+      }
+      if (count == 0) wait(10);
+    }
+    return ended;
   }
   // Takes what has come; how many answers there were.
   std::size_t take() {

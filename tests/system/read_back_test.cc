@@ -60,7 +60,7 @@ std::string from_hex(std::string_view text) {
   return bytes;
 }
 
-// What `ldb scan` prints of a copy; it opens for writing.
+// Returns the output of `ldb scan` for a copy, since ldb opens the database for writing.
 Records read_by_ldb(const std::string& data) {
   const ScratchDirectory scratch;
   fs::copy(data + "/db", scratch.path("db"), fs::copy_options::recursive);

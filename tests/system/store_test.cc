@@ -94,7 +94,8 @@ std::string line_of(const std::filesystem::path& file, std::string_view start) {
   return {};
 }
 
-// Of the threads that have named themselves workers: how many, and how many of them stay on `cpu`.
+// Returns the number of threads that have named themselves workers, and how many of them stay on
+// `cpu`.
 std::pair<int, int> workers_on(pid_t pid, const std::string& cpu) {
   std::pair<int, int> found;
   for (const auto& task : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid))) {
@@ -147,7 +148,7 @@ TEST(Store, FullMemoryIsAClearAnswerAndLosesNothing) {
   }
 }
 
-// What fitted once fits again: the index' hash seed is kept with the data.
+// Records that fitted once fit again: the index's hash seed is kept with the data.
 TEST(Store, AServerThatWasFullStartsAgainWithTheSameMemory) {
   ScratchDirectory scratch;
   Server server({"--memory", "16MiB", "--data-dir", scratch.path("data")});

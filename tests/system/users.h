@@ -190,7 +190,7 @@ class UsersTest : public ::testing::Test {
     EXPECT_TRUE(client) << to_string(client.error()) << ": " << refusal;
     return std::move(*client);
   }
-  // What a client that cannot connect hears, with its error.
+  // Returns the refusal of a client that cannot connect, and checks its error.
   static std::string refusal_of(const ClientOptions& options, Code code) {
     std::string refusal;
     const auto client = Client::connect(options, &refusal);

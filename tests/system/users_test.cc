@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr const char* kWrong = "the user is unknown or the secret is wrong";
 
@@ -36,7 +37,7 @@ TEST_F(UsersTest, AUserWithItsSecretGetsIn) {
   EXPECT_TRUE(anna.server_stats());
   EXPECT_EQ(cli("bob", {"put", "shell", "too"}).status, 0);
   EXPECT_THAT(cli("rita", {"get", "shell"}).output, HasSubstr("too"));
-  EXPECT_THAT(server_->process().output(), HasSubstr("\"anna\" connected"));
+  EXPECT_TRUE(server_->process().wait_for_output("\"anna\" connected"));
   server_->stop_and_check();
 }
 
@@ -44,6 +45,9 @@ TEST_F(UsersTest, AWrongSecretAndAnUnknownUserHearTheSame) {
   serve();
   const std::string wrong = refusal_of(options("anna", secret("bob")), Code::kUnauthenticated);
   EXPECT_THAT(wrong, HasSubstr(kWrong));
+  // The hint if neither is wrong: NAT, a proxy.
+  EXPECT_THAT(wrong, HasSubstr("or the client called another address than "));
+  EXPECT_THAT(wrong, HasSubstr("(this client called "));
   EXPECT_EQ(refusal_of(options("carol", secret("bob")), Code::kUnauthenticated), wrong);
   const std::string nobody = refusal_of(options("", ""), Code::kUnauthenticated);
   EXPECT_THAT(nobody, HasSubstr("the server has users: give a user and its secret"));
@@ -93,8 +97,8 @@ TEST_F(UsersTest, AWriterIsNotAnAdministrator) {
   EXPECT_EQ(bob.server_stats().error().code, Code::kPermission);
 }
 
-// What the server executes asks for the role. Atomics are executed by the device; where it has
-// none, nobody gets a word for them.
+// Operations that the server executes check the role. The device executes atomics; if it has none,
+// nobody gets a word for them.
 TEST_F(UsersTest, AReaderHasNoAtomics) {
   const bool atomics = device_has_atomics();
   serve();
@@ -141,15 +145,15 @@ TEST_F(UsersTest, ACapturedRequestIsOfNoUseToAnother) {
   EXPECT_TRUE(neighbour.put("key", "value"));
 }
 
-// Who stands between passes a server's challenge on to a client that has called somebody else, and
-// the client's proof to the server.
+// A man in the middle passes a server's challenge on to a client that has called another address,
+// and the client's proof to the server.
 TEST_F(UsersTest, AProofForAnotherServerIsOfNoUseHere) {
   serve();
   RawUser raw(server_->address(), "anna", keys("anna"));
   ASSERT_FALSE(raw.connect());
   raw.prove("192.0.2.9:7471");
   EXPECT_FALSE(raw.connect());
-  EXPECT_EQ(raw.reject().text, kWrong);
+  EXPECT_THAT(std::string(raw.reject().text), StartsWith(kWrong));
   raw.request().stamp = 0;
   ASSERT_FALSE(raw.connect());
   raw.prove();
@@ -176,7 +180,7 @@ TEST_F(UsersTest, WrongProofsKeepNobodyOut) {
     ASSERT_FALSE(raw.connect());
     raw.prove();
     ASSERT_FALSE(raw.connect());
-    ASSERT_EQ(raw.reject().text, kWrong);
+    ASSERT_THAT(std::string(raw.reject().text), StartsWith(kWrong));
   }
   Client anna = client("anna");
   EXPECT_TRUE(anna.ping());
@@ -406,7 +410,7 @@ TEST_F(UsersTest, WrongInputIsNamed) {
   };
   expect(starts(scratch_.path("absent")), 3, "No such file");
   expect(starts(scratch_.path("bob")), 2, "line 1");
-  ASSERT_EQ(chmod(users_.c_str(), 0640), 0);
+  ASSERT_EQ(chmod(users_.c_str(), 0644), 0);
   expect(starts(users_), 3, "chmod 600");
   EXPECT_EQ(refusal_of(options("anna", "short"), Code::kInvalidArgument).find("the option user"),
             0U);

@@ -12,8 +12,8 @@
 
 namespace rkv::testing_support {
 
-// What the tests run on: RKV_TEST_TRANSPORT, "verbs", "shm" or "tcp". The programs under test get
-// it from KVSERVER_TRANSPORT and KVCLIENT_TRANSPORT (CMakeLists.txt).
+// The transport of the tests: RKV_TEST_TRANSPORT, "verbs", "shm" or "tcp". The programs under test
+// get it from KVSERVER_TRANSPORT and KVCLIENT_TRANSPORT (CMakeLists.txt).
 Transport test_transport();
 rdma::TransportKind test_transport_kind();
 

@@ -1,7 +1,7 @@
 // Style that a machine can see, as a test: include direction, where foreign headers may appear,
 // line and function lengths, left-over marks, dead files, Markdown links, a README in every
-// directory, phrases that a reader must read twice, tags of invariants. Runs from the repository's
-// root.
+// directory, phrases that a reader must read twice, tags of invariants, names of std without their
+// header. Runs from the repository's root.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,13 +9,18 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "tests/tidy/tree.h"
 
 namespace rkv {
 namespace {
@@ -24,35 +29,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxLine = 100;
 constexpr std::size_t kMaxFunctionLines = 70;
-const std::vector<std::string> folders = {"common", "rdma",  "server", "client",
-                                          "bench",  "tests", "docker"};
-
-struct File {
-  std::string path;
-  std::vector<std::string> lines;
-  std::string folder() const { return path.substr(0, path.find('/')); }
-  bool is_cpp() const { return path.ends_with(".h") || path.ends_with(".cc"); }
-};
-
-std::vector<File> read_tree() {
-  std::vector<File> files;
-  std::vector<fs::path> paths = {"README.md", "CONTRIBUTING.md", "CMakeLists.txt", "run"};
-  for (const std::string& folder : folders) {
-    if (!fs::exists(folder)) continue;
-    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-      if (entry.is_regular_file()) paths.push_back(entry.path());
-    }
-  }
-  for (const fs::path& path : paths) {
-    File file{.path = path.string(), .lines = {}};
-    std::ifstream in(path);
-    for (std::string line; std::getline(in, line);)
-      file.lines.push_back(line);
-    files.push_back(std::move(file));
-  }
-  return files;
-}
-
 class Tidy : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -93,11 +69,27 @@ TEST_F(Tidy, IncludesPointDown) {
 const std::vector<std::vector<std::string>> rooms = {
     {"rdma/core/linkage", "rdma/core/", "rdma/core/checked", "rdma/core/memory", "rdma/core/device",
      "rdma/core/queue", "rdma/core/connect", "rdma/extras", "rdma/transport/",
-     "rdma/transport/verbs", "rdma/transport/shm", "rdma/transport/tcp", "rdma/transport/sim",
-     "rdma/transport/reopening", "rdma/", "rdma/diagnosis"},
-    {"server/memory", "server/index", "server/persistence/wal", "server/persistence",
-     "server/group", "server/replication", "server/replica", "server/store", "server/admission",
-     "server/background", "server/request", "server/program", "server/network", "server/monitor",
+     "rdma/transport/verbs", "rdma/transport/shm", "rdma/transport/tcp", "rdma/transport/reopening",
+     "rdma/", "rdma/diagnosis"},
+    {"server/memory",
+     "server/index",
+     "server/log",
+     "server/store",
+     "server/persistence/wal",
+     "server/persistence",
+     "server/group/configuration",
+     "server/group/rules",
+     "server/group/lane",
+     "server/group/connection",
+     "server/group/copy",
+     "server/group/replica",
+     "server/clients/admission",
+     "server/background",
+     "server/request",
+     "server/program",
+     "server/offline",
+     "server/clients/network",
+     "server/monitor",
      "server/"},
     {"client/get", "client/link", "client/engine", "client/async", "client/cluster", "client/api",
      "client/c", "client/python", "client/cli"}};
@@ -116,7 +108,7 @@ int height_of(const std::string& path, const std::vector<std::string>& layer) {
   return -1;
 }
 
-// What users of the libraries include or copy, outside the order of rooms.
+// Folders that users of the libraries include or copy, outside the order of rooms.
 constexpr std::array<std::string_view, 4> kWithoutRooms = {"rdma/include/", "rdma/examples/",
                                                            "client/include/", "client/examples/"};
 
@@ -186,11 +178,12 @@ TEST_F(Tidy, ForeignHeadersStayWhereTheyBelong) {
       {"<cxxopts.hpp>", {"server/program/options.cc", "client/cli/", "bench/"}},
       {"<xxhash.h>", {"common/hash.cc"}},
       {"<asio",
-       {"server/replica/", "server/replication/", "tests/server/replication/",
-        "client/examples/asio_loop.cc", "rdma/examples/asio_loop.cc"}},
+       {"server/group/replica/", "server/group/connection/", "server/group/lane/",
+        "server/group/copy/", "tests/server/group/", "client/examples/asio_loop.cc",
+        "rdma/examples/asio_loop.cc"}},
       {"<openssl/",
-       {"common/auth/digest.cc", "server/replication/connection/",
-        "tests/server/admission/equal_work_test.cc", "tests/server/replication/connection/"}}};
+       {"common/auth/digest.cc", "server/group/connection/",
+        "tests/server/clients/admission/equal_work_test.cc", "tests/server/group/connection/"}}};
   for (const File& file : cpp_files()) {
     for (const std::string& line : file.lines) {
       for (const Rule& rule : rules) {
@@ -440,6 +433,12 @@ std::vector<std::string> old_tags_in(std::string_view line) {
   return tags;
 }
 
+// Returns the tag and the number behind it.
+std::pair<std::string, int> parts_of(const std::string& tag) {
+  const std::size_t dash = tag.find('-');
+  return {tag.substr(0, dash), std::stoi(tag.substr(dash + 1))};
+}
+
 std::string_view comment_of(std::string_view line) {
   const std::size_t begin = line.find("//");
   return begin == std::string_view::npos ? std::string_view() : line.substr(begin);
@@ -464,11 +463,12 @@ std::optional<std::string> defined_in(const std::string& path, std::string_view 
   return std::nullopt;
 }
 
-// What is wrong with the tags of these files; empty: nothing.
+// Returns what is wrong with the tags of these files; empty: nothing.
 std::vector<std::string> wrong_tags(const std::vector<File>& files) {
   std::vector<std::string> wrong;
   std::map<std::string, std::string> defined;
   std::map<std::string, std::string> used;
+  std::vector<std::pair<std::string, std::string>> ranges;  // where; the end of one from the first
   for (const File& file : files) {
     const bool page = file.path.ends_with(".md") || file.path.ends_with(".pml");
     if (!(file.is_cpp() || page) || file.path == "tests/tidy/tidy_test.cc") continue;
@@ -477,8 +477,13 @@ std::vector<std::string> wrong_tags(const std::vector<File>& files) {
       const std::string where = file.path + ":" + std::to_string(i + 1);
       for (const std::string& tag : old_tags_in(page ? line : comment_of(line)))
         wrong.push_back(where + ": " + tag + " is no longer a tag: write a word and a number");
-      for (const std::string& tag : tags_in(line))
+      for (const std::string& tag : tags_in(line)) {
         used.emplace(tag, where);
+        const std::string range = parts_of(tag).first + "-1 to " + tag;
+        const std::size_t at = page ? line.find(range) : std::string::npos;
+        if (at == std::string::npos || is_digit((line + " ")[at + range.size()])) continue;
+        ranges.emplace_back(where, tag);
+      }
       const auto tag = defined_in(file.path, line);
       if (!tag) continue;
       const auto [before, is_new] = defined.emplace(*tag, where);
@@ -487,6 +492,16 @@ std::vector<std::string> wrong_tags(const std::vector<File>& files) {
   }
   for (const auto& [tag, where] : used)
     if (!defined.contains(tag)) wrong.push_back(where + ": " + tag + " is defined nowhere");
+  std::map<std::string, int> last;
+  for (const auto& [tag, where] : defined) {
+    const auto [name, number] = parts_of(tag);
+    last[name] = std::max(last[name], number);
+  }
+  for (const auto& [where, range] : ranges) {
+    const auto [name, number] = parts_of(range);
+    if (last[name] != number)
+      wrong.push_back(where + ": the last is " + name + "-" + std::to_string(last[name]));
+  }
   return wrong;
 }
 
@@ -506,8 +521,189 @@ TEST(TidyCanary, WrongTagsAreSeen) {
   EXPECT_EQ(count({"//  HEAD-1  A text.", "f();  // (HEAD-1, PAGE-1)", "x = K3 + -O1;"}), 0U);
   EXPECT_EQ(count({"//  PAGE-1  A text."}), 1U) << "defined twice";
   EXPECT_EQ(count({"// As HEAD-2 says."}), 1U) << "defined nowhere";
+  const auto page = [](const std::string& line) {
+    return wrong_tags({{.path = "common/a.h",
+                        .lines = {"//  HEAD-1  One.", "//  HEAD-2  Two.", "//  HEAD-3  Three."}},
+                       {.path = "server/PAGE.md", .lines = {line}}})
+        .size();
+  };
+  EXPECT_EQ(page("HEAD-1 to HEAD-3"), 0U);
+  EXPECT_EQ(page("HEAD-1 to HEAD-2"), 1U) << "one more was added";
   EXPECT_EQ(count({"f();  // (K3)"}), 1U) << "an old tag";
   EXPECT_EQ(count({"// CC2: text, of UTF-8, as L2 of -O2."}), 1U) << "an old tag";
+}
+
+// ---- headers of the standard library
+
+// The names of std that a header declares, separated by spaces. Other headers bring them along in
+// one version of a library, and not in the next.
+struct NamesOf {
+  std::string_view header;
+  std::string_view names;
+};
+constexpr std::array<NamesOf, 43> kNamesOf = {
+    {{"algorithm", "min max minmax sort find find_if copy fill clamp any_of all_of none_of ranges"},
+     {"array", "array to_array"},
+     {"atomic", "atomic atomic_ref atomic_flag atomic_thread_fence atomic_signal_fence"},
+     {"barrier", "barrier"},
+     {"bit", "bit_cast endian countr_zero countl_zero popcount bit_ceil bit_width byteswap"},
+     {"charconv", "from_chars to_chars"},
+     {"chrono", "chrono"},
+     {"compare", "strong_ordering weak_ordering partial_ordering"},
+     {"concepts", "same_as convertible_to integral invocable derived_from"},
+     {"condition_variable", "condition_variable condition_variable_any"},
+     {"coroutine", "coroutine_handle suspend_always suspend_never"},
+     {"cstddef", "byte max_align_t"},
+     {"cstdint",
+      "int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t "
+      "uintptr_t intmax_t uintmax_t"},
+     {"cstdio", "printf fprintf fputs snprintf fflush FILE fopen fclose puts perror"},
+     {"cstdlib", "abort exit getenv strtol strtoul strtoull malloc free"},
+     {"cstring", "memcpy memcmp memset memmove strlen strerror strcmp strchr"},
+     {"deque", "deque"},
+     {"expected", "expected unexpected"},
+     {"fstream", "ifstream ofstream fstream"},
+     {"functional", "function move_only_function invoke less greater"},
+     {"future", "future promise async"},
+     {"iterator", "back_inserter istreambuf_iterator"},
+     {"limits", "numeric_limits"},
+     {"map", "map multimap"},
+     {"memory", "unique_ptr shared_ptr weak_ptr make_unique make_shared addressof"},
+     {"mutex", "mutex lock_guard unique_lock scoped_lock call_once once_flag"},
+     {"numeric", "accumulate iota"},
+     {"optional", "optional nullopt"},
+     {"queue", "queue priority_queue"},
+     {"random", "mt19937 mt19937_64 uniform_int_distribution random_device"},
+     {"set", "set multiset"},
+     {"source_location", "source_location"},
+     {"span", "span as_bytes as_writable_bytes"},
+     {"stop_token", "stop_token stop_source stop_callback"},
+     {"string", "string to_string getline"},
+     {"string_view", "string_view"},
+     {"thread", "thread jthread this_thread"},
+     {"tuple", "tuple tie make_tuple"},
+     {"type_traits",
+      "is_same_v is_trivially_copyable_v enable_if_t remove_cvref_t decay_t "
+      "conditional_t is_enum_v underlying_type_t invoke_result_t"},
+     {"unordered_map", "unordered_map"},
+     {"utility", "move forward exchange pair swap in_place"},
+     {"variant", "variant visit monostate holds_alternative get_if"},
+     {"vector", "vector"}}};
+
+// Returns which header each of those names is from.
+std::map<std::string, std::string, std::less<>> header_of_names() {
+  std::map<std::string, std::string, std::less<>> header_of;
+  for (const NamesOf& of : kNamesOf) {
+    std::istringstream names{std::string(of.names)};
+    for (std::string name; names >> name;)
+      header_of.emplace(name, of.header);
+  }
+  return header_of;
+}
+
+// Returns the names that stand behind `std::` in a line, outside of its comment.
+std::vector<std::string_view> std_names_in(std::string_view line) {
+  constexpr std::string_view kStd = "std::";
+  line = line.substr(0, line.find("//"));
+  std::vector<std::string_view> names;
+  for (std::size_t at = line.find(kStd); at != std::string_view::npos; at = line.find(kStd, at)) {
+    const bool begins = at == 0 || !(is_word(line[at - 1]) || line[at - 1] == ':');
+    at += kStd.size();
+    std::size_t end = at;
+    while (end < line.size() && is_word(line[end]))
+      ++end;
+    if (begins) names.push_back(line.substr(at, end - at));
+  }
+  return names;
+}
+
+// Which headers a file includes, itself and by way of files of the project.
+class Includes {
+ public:
+  explicit Includes(const std::vector<File>& files) {
+    for (const File& file : files) {
+      for (const std::string& line : file.lines) {
+        if (!line.starts_with("#include ")) continue;
+        const std::size_t end = line.find_first_of(">\"", 10);
+        if (end != std::string::npos) of_[file.path].insert(line.substr(10, end - 10));
+      }
+      if (file.is_cpp()) of_.try_emplace(file.path);
+    }
+  }
+
+  std::set<std::string> direct(const std::string& path) const { return of_.at(path); }
+
+  std::set<std::string> by_way_of_the_project(const std::string& path) const {
+    std::set<std::string> seen = {path};
+    std::set<std::string> foreign;
+    for (std::vector<std::string> left = {path}; !left.empty();) {
+      const std::string at = left.back();
+      left.pop_back();
+      for (const std::string& name : of_.at(at)) {
+        const std::optional<std::string> found = place_of(name, at);
+        if (!found)
+          foreign.insert(name);
+        else if (seen.insert(*found).second)
+          left.push_back(*found);
+      }
+    }
+    return foreign;
+  }
+
+ private:
+  std::optional<std::string> place_of(const std::string& name, const std::string& from) const {
+    for (const std::string& folder :
+         {std::string(), std::string("common/include/"), std::string("client/include/"),
+          std::string("rdma/include/"), std::string("rdma/extras/include/"),
+          fs::path(from).parent_path().string() + "/"})
+      if (of_.contains(folder + name)) return folder + name;
+    return std::nullopt;
+  }
+
+  std::map<std::string, std::set<std::string>> of_;
+};
+
+// Returns the names of std in headers and in sources of the product whose header is not included.
+// An installed header includes it itself; others may leave it to headers of the project.
+std::vector<std::string> std_names_without_header(const std::vector<File>& files) {
+  const auto header_of = header_of_names();
+  const Includes includes(files);
+  std::vector<std::string> wrong;
+  for (const File& file : files) {
+    if (!file.is_cpp() || (file.folder() == "tests" && file.path.ends_with(".cc"))) continue;
+    const bool installed = file.path.find("/include/rkv/") != std::string::npos;
+    const std::set<std::string> included =
+        installed ? includes.direct(file.path) : includes.by_way_of_the_project(file.path);
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      for (const std::string_view name : std_names_in(file.lines[i])) {
+        const auto header = header_of.find(name);
+        if (header == header_of.end() || included.contains(header->second)) continue;
+        wrong.push_back(file.path + ":" + std::to_string(i + 1) + ": std::" + std::string(name) +
+                        " needs <" + header->second + ">");
+      }
+    }
+  }
+  return wrong;
+}
+
+TEST_F(Tidy, NamesOfStdComeFromTheirHeaders) {
+  for (const std::string& wrong : std_names_without_header(*files))
+    ADD_FAILURE() << wrong;
+}
+
+TEST(TidyCanary, NamesWithoutHeaderAreSeen) {
+  const File installed = {.path = "rdma/include/rkv/rdma/a.h",
+                          .lines = {"#include <span>", "std::span<int> s();"}};
+  const auto wrong = [&](const std::string& path, const std::vector<std::string>& lines) {
+    return std_names_without_header({{.path = path, .lines = lines}, installed});
+  };
+  const std::string by_way = "#include \"rkv/rdma/a.h\"";
+  EXPECT_TRUE(wrong("common/a.h", {"#include <cstdint>", "std::uint8_t a;"}).empty());
+  EXPECT_TRUE(wrong("common/a.cc", {by_way, "std::span<char> a; // std::string"}).empty());
+  EXPECT_TRUE(wrong("common/a.cc", {"my::std::span a; std::size_t b; xstd::span c;"}).empty());
+  EXPECT_EQ(wrong("rdma/include/rkv/rdma/b.h", {by_way, "std::span<char> a;"}).size(), 1U);
+  EXPECT_EQ(wrong("common/a.cc", {"#include <string>", "std::string a; std::uint8_t b;"}),
+            (std::vector<std::string>{"common/a.cc:2: std::uint8_t needs <cstdint>"}));
 }
 
 // The checks above would see a violation: each pattern is tried on a line that offends.

@@ -19,9 +19,13 @@
 // AsyncClient takes the options of Client; reads_in_flight and requests_in_flight bound what is
 // under way, and the others wait in the client, as many as there are.
 //
-// Memory: key and value must stay valid and unchanged until the operation has ended: a coroutine's
-// own variables do. After the first operations nothing is allocated for one, apart from a Value's
-// bytes, handles, and callbacks that hold more than two pointers.
+// Memory: for then(), key and value must stay valid and unchanged until the operation has ended.
+// co_await and start() copy them. After the first operations nothing is allocated for one, apart
+// from a Value's bytes, handles, callbacks that hold more than two pointers, and copies of values
+// longer than 128 KiB. An operation whose Value finds no memory ends with kOutOfMemory.
+//
+// A coroutine that waits may be destroyed, which withdraws the operation, as that of a handle: on
+// the thread that polls, or while no thread is in poll(), wait() or close().
 //
 // Threads: any thread may submit and cancel. One thread at a time is in the other calls: poll() and
 // arm() return at once while another thread is, and wait() and close() wait for their turn.
@@ -42,6 +46,7 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -56,6 +61,7 @@
 #include "rkv/check.h"
 #include "rkv/client_stats.h"
 #include "rkv/export.h"
+#include "rkv/fork.h"
 #include "rkv/operations.h"
 #include "rkv/options.h"
 #include "rkv/registered_buffer.h"
@@ -93,9 +99,39 @@ class StopOperation {
 struct CallbackNode : AsyncOperation {
   std::move_only_function<void(const AsyncRequest&, const Result<Outcome>&)> callback;
   StopOperation stop;
+  std::string key;  // copies, if own() was called
+  std::string value;
   NodePool* pool = nullptr;  // that the node goes back to
   CallbackNode* next_free = nullptr;
+  // The caller's key and value may go.
+  void own() {
+    key = request.key;
+    value = request.value;
+    request.key = key;
+    request.value = value;
+  }
 };
+
+// A node until it is submitted.
+class NewNode {
+ public:
+  explicit NewNode(AsyncCore& core) : core_(core), node_(core.take_node()) {}
+  ~NewNode() {
+    if (node_ != nullptr) core_.give_back(*node_);
+  }
+  NewNode(const NewNode&) = delete;
+  NewNode& operator=(const NewNode&) = delete;
+  CallbackNode* operator->() const { return node_; }
+  CallbackNode* get() const { return node_; }
+  CallbackNode* release() { return std::exchange(node_, nullptr); }
+
+ private:
+  AsyncCore& core_;
+  CallbackNode* node_;
+};
+
+inline constexpr Error kClosedClient{.code = Code::kInvalidArgument,
+                                     .text = "the client is closed"};
 
 // The results of the operations, as Client returns them.
 template <class T>
@@ -156,10 +192,11 @@ template <class T>
 class [[nodiscard]] Call {
  public:
   // Calls `done` with the result when the operation has ended: with a Result<T>, or, of a get, with
-  // a const Result<ValueView>&, whose bytes are valid during the call and are not copied.
+  // a const Result<ValueView>&, whose bytes are valid during the call and are not copied. Returns
+  // false if the client is closed: then `done` is destroyed, and not called.
   template <class Done>
-  void then(Done done) && {
-    client::CallbackNode* const node = core_->take_node();
+  bool then(Done done) && {
+    client::NewNode node(*core_);
     node->request = request_;
     node->callback = [done = std::move(done), convert = convert_](
                          const AsyncRequest& request, const Result<Outcome>& result) mutable {
@@ -169,7 +206,7 @@ class [[nodiscard]] Call {
         done(convert(request, result));
       }
     };
-    submit(*node, node->stop);
+    return submit(node);
   }
 
   // Submits the operation and returns a handle to wait for. Allocates, and copies key and value.
@@ -190,7 +227,7 @@ class [[nodiscard]] Call {
       own.waiter.end();
       own.leave();
     };
-    submit(*state, state->stop);
+    if (!submit(*state, state->stop)) state->done(*state, std::unexpected(client::kClosedClient));
     return Pending<T>(std::move(state));
   }
 
@@ -201,19 +238,33 @@ class [[nodiscard]] Call {
     return std::move(*this);
   }
 
-  class [[nodiscard]] Awaiter : AsyncOperation {
+  // The operation is not in the coroutine's frame: a coroutine that is destroyed while it waits
+  // leaves it, as a handle does.
+  class [[nodiscard]] Awaiter {
    public:
+    Awaiter(const Awaiter&) = delete;
+    Awaiter& operator=(const Awaiter&) = delete;
+    ~Awaiter() {
+      if (node_ == nullptr) return;
+      node_->callback = nullptr;
+      call_.core_->cancel(*node_);
+    }
     bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> handle) {
-      handle_ = handle;
-      request = call_.request_;
-      done = [](AsyncOperation& self, const Result<Outcome>& result) {
-        auto& own = static_cast<Awaiter&>(self);
-        own.stop_.forget();
-        own.result_ = own.call_.convert_(own.request, result);
-        own.handle_.resume();
+    // False: the client is closed. The frame may be gone when submit() has returned true.
+    bool await_suspend(std::coroutine_handle<> handle) {
+      client::NewNode node(*call_.core_);
+      node->request = call_.request_;
+      node->own();
+      node->callback = [this, handle](const AsyncRequest& request, const Result<Outcome>& result) {
+        result_.emplace(call_.convert_(request, result));
+        node_ = nullptr;
+        handle.resume();
       };
-      call_.submit(*this, stop_);
+      node_ = node.get();
+      if (call_.submit(node)) return true;
+      node_ = nullptr;
+      result_.emplace(std::unexpected(client::kClosedClient));
+      return false;
     }
     Result<T> await_resume() { return std::move(*result_); }
 
@@ -221,8 +272,7 @@ class [[nodiscard]] Call {
     friend class Call;
     explicit Awaiter(Call&& call) : call_(std::move(call)) {}
     Call call_;
-    std::coroutine_handle<> handle_;
-    client::StopOperation stop_;
+    client::CallbackNode* node_ = nullptr;  // while it waits
     std::optional<Result<T>> result_;
   };
   Awaiter operator co_await() && { return Awaiter(std::move(*this)); }
@@ -235,9 +285,15 @@ class [[nodiscard]] Call {
     if (!result) return std::unexpected(result.error());
     return result->value;
   }
-  void submit(AsyncOperation& operation, client::StopOperation& stop) {
+  bool submit(AsyncOperation& operation, client::StopOperation& stop) {
     stop.watch(*core_, operation, std::move(stop_));
-    core_->submit(operation);
+    return core_->submit(operation);
+  }
+  bool submit(client::NewNode& node) {
+    client::CallbackNode* const own = node.release();
+    if (submit(*own, own->stop)) return true;
+    core_->give_back(*own);
+    return false;
   }
 
   AsyncCore* core_;
@@ -275,6 +331,11 @@ class RKV_EXPORT AsyncClient {
                            const GetOptions& options = {}) {
     return {core(), {.kind = Kind::kGet, .key = key, .get = options, .into = out}, to_size};
   }
+  // In a callback of get_into() that has failed with kTooLarge: the length of the value.
+  static std::size_t needed_bytes();
+  // In a callback of an operation that has failed: the server's message, if it is the server that
+  // refused; else empty.
+  static const std::string& last_refusal();
   Call<Counter> get_counter(std::string_view key, const GetOptions& options = {}) {
     return {core(), {.kind = Kind::kGet, .key = key, .get = options}, to_number};
   }
@@ -336,8 +397,9 @@ class RKV_EXPORT AsyncClient {
   Result<std::size_t> wait(Timeout timeout = {});
   // Operations that were submitted and have not ended.
   std::size_t in_flight() const;
-  // Ends all operations in flight: kDisconnected; writes that were sent may have happened.
-  // Operations that are submitted later end with kInvalidArgument at the next poll().
+  // Ends all operations in flight: kDisconnected; writes that were sent may have happened. None is
+  // accepted any more, those of callbacks that close() calls included: then() returns false,
+  // co_await and Pending::wait() return kInvalidArgument at once.
   Status close();
 
   ClientStats stats() const;  // while something blocks: as of the moment before
@@ -360,7 +422,7 @@ class RKV_EXPORT AsyncClient {
   static Result<Counter> to_counter(const AsyncRequest& request, const Result<Outcome>& result);
   static Result<CounterSwap> to_swap(const AsyncRequest& request, const Result<Outcome>& result);
 
-  std::unique_ptr<client::AsyncEngine> engine_;
+  ForkOwned<client::AsyncEngine> engine_;
 };
 
 }  // namespace rkv

@@ -1,11 +1,12 @@
-// What an AsyncClient is asked to do, and how that ended. Programs use async_client.h. This is the
-// layer below it, which allocates nothing.
+// The requests to an AsyncClient, and their ends. Programs use async_client.h. This is the layer
+// below it, which allocates nothing.
 //
 // Thread safety: values; an AsyncCore any thread.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,8 +45,12 @@ struct AsyncRequest {
   }
 };
 
+// Wakes a thread that sleeps on the word, which may be gone. For the inline code of Waiter.
+RKV_EXPORT void wake_sleeper_on(std::atomic<std::uint32_t>* word);
+
 namespace client {
 class AsyncEngine;
+class Deadlines;
 class NodePool;
 class OperationList;
 class QueuedGets;
@@ -53,9 +58,10 @@ class QueuedWrites;
 class Submissions;
 class UserBuffer;
 class Waiters;
+class Withdrawals;
 struct CallbackNode;
 
-// What a thread waits for: the end of an operation.
+// A thread's wait for the end of an operation.
 class Waiter {
  public:
   Waiter() = default;
@@ -74,14 +80,10 @@ class Waiter {
   // Once the bit is set the waiter's thread may destroy it: the call after that only uses the
   // address. A thread that sleeps on what is there now is woken for nothing, which it bears.
   void set(std::uint32_t bit) {
-    if ((word_.fetch_or(bit, std::memory_order_acq_rel) & kSleeps) != 0) word_.notify_one();
+    if ((word_.fetch_or(bit, std::memory_order_acq_rel) & kSleeps) != 0) wake_sleeper_on(&word_);
   }
-  void sleep() {
-    std::uint32_t seen = word_.fetch_or(kSleeps, std::memory_order_acq_rel) | kSleeps;
-    for (; seen == kSleeps; seen = word_.load(std::memory_order_acquire))
-      word_.wait(kSleeps, std::memory_order_acquire);
-    word_.fetch_and(~kSleeps, std::memory_order_relaxed);
-  }
+  // Until a bit is set, or `longest` has passed; or for no reason.
+  void sleep(std::chrono::nanoseconds longest);
   bool take_call() { return (word_.fetch_and(~kCalled, std::memory_order_relaxed) & kCalled) != 0; }
 
   std::atomic<std::uint32_t> word_ = 0;
@@ -104,34 +106,52 @@ struct AsyncOperation {
 
  private:
   friend class client::AsyncEngine;
+  friend class client::Deadlines;
   friend class client::NodePool;
   friend class client::OperationList;
   friend class client::QueuedGets;
   friend class client::QueuedWrites;
   friend class client::Submissions;
+  friend class client::Withdrawals;
+
+  enum class Place : unsigned char { kOutside, kWaits, kTaken };  // kTaken: by a pipeline
+  enum class Fate : unsigned char { kOpen, kWithdrawn, kEnded };
+  enum class Due : unsigned char { kNever, kInOrder, kInHeap };
+  struct Links {
+    AsyncOperation* next = nullptr;
+    AsyncOperation* previous = nullptr;
+  };
 
   AsyncOperation* next_ = nullptr;
   AsyncOperation* previous_ = nullptr;
   std::int64_t deadline_ = 0;
-  std::array<std::byte, 16> numbers_{};  // as the request carries them
-  std::atomic<bool> cancelled_ = false;
+  Links due_;                            // of Deadlines
+  AsyncOperation* due_child_ = nullptr;  // likewise
+  Links withdrawn_;                      // of Withdrawals, under its mutex
+  bool is_listed_withdrawn_ = false;     // likewise
+  Due is_due_ = Due::kNever;
+  Place place_ = Place::kOutside;  // of the thread that drives
+  std::atomic<Fate> fate_ = Fate::kOpen;
+  std::array<std::byte, 16> numbers_{};         // as the request carries them
   std::shared_ptr<client::UserBuffer> memory_;  // registered, that request.into lies in
 };
 
-// What operations need of their client. Any thread.
+// The functions that operations need from their client. Any thread.
 class RKV_EXPORT AsyncCore {
  public:
   virtual ~AsyncCore() = default;
-  // `operation` stays where it is until its `done` was called.
-  virtual void submit(AsyncOperation& operation) = 0;
-  // Ends the operation with kCancelled at the next poll(), unless it has ended before. REQUIRES
-  // that its `done` has not returned.
+  // `operation` stays where it is until its `done` was called. False: the client is closed, and
+  // `done` is not called.
+  [[nodiscard]] virtual bool submit(AsyncOperation& operation) = 0;
+  // Ends the operation with kCancelled at the next poll(), unless it has ended before.
   virtual void cancel(AsyncOperation& operation) = 0;
   // Polls, or waits while other threads do, until the waiter has ended: the operation's `done` sees
   // to that. kInvalidArgument: this thread is in a callback of the client.
   virtual Status wait_for(client::Waiter& waiter) = 0;
-  // A node whose `done` calls its callback and then gives the node back.
+  // A node whose `done` calls its callback, if it has one, and then gives the node back.
   virtual client::CallbackNode* take_node() = 0;
+  // Takes back a node that is not submitted.
+  virtual void give_back(client::CallbackNode& node) = 0;
 };
 
 }  // namespace rkv

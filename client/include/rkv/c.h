@@ -29,7 +29,8 @@
  * file name (librkv.so.0.1). What an operation does not have must not be set.
  * Threads: an rkv_client, any; an rkv_async, as stated there. Other objects, one at a time.
  * A thread must not be cancelled (pthread_cancel) in a call.
- * Fork: a child must not use a client of its parent; exec or _exit only.
+ * Fork: a child makes clients of its own. Calls of a client of its parent return
+ * RKV_INVALID_ARGUMENT there, and rkv_free() and rkv_async_free() only leave its memory unused.
  * Wrong arguments (NULL where something is needed, a client that is closed) are
  * RKV_INVALID_ARGUMENT. Memory that was freed, or that is too small, cannot be noticed.
  *
@@ -53,7 +54,7 @@ extern "C" {
 #endif
 
 /* Of this header. rkv_c_version() is that of the library, which must not be lower. */
-#define RKV_C_VERSION 4
+#define RKV_C_VERSION 5
 RKV_C_EXPORT uint32_t rkv_c_version(void);
 
 /* NOLINTBEGIN(readability-identifier-naming): names as C has them. */
@@ -282,8 +283,9 @@ RKV_C_EXPORT rkv_status rkv_one_sided_get(rkv_client* client, rkv_one_sided* cou
 
 /* Many keys at once, pipelined; the timeout is that of the whole call. The result of each is in
  * statuses[i], and values[i], which is NULL unless that is RKV_OK, or versions[i], which may be
- * NULL as a whole. Returns RKV_OK if all keys were attempted; `error` is that of the first that
- * failed otherwise than by RKV_NOT_FOUND, if there is one.
+ * NULL as a whole. Returns RKV_OK if all keys were attempted, also if some or all of them failed.
+ * `error` is then that of the first that failed otherwise than by RKV_NOT_FOUND, with the code
+ * RKV_OK if none has; its may_have_happened is 1 if any of those that failed may have happened.
  * Many puts have no conditions, and before version 3 of this header no ttl_ms. */
 RKV_C_EXPORT rkv_status rkv_multi_get(rkv_client* client, const rkv_slice* keys, size_t count,
                                       const rkv_get_options* options, rkv_value** values,
@@ -292,6 +294,13 @@ RKV_C_EXPORT rkv_status rkv_multi_put(rkv_client* client, const rkv_slice* keys,
                                       const rkv_slice* values, size_t count,
                                       const rkv_write_options* options, uint64_t* versions,
                                       rkv_status* statuses, rkv_error* error);
+/* As rkv_multi_put(). may_have_happened[i] becomes 1 if the put of keys[i] has failed and may have
+ * taken effect, else 0; NULL is allowed. Since version 5 of this header. */
+RKV_C_EXPORT rkv_status rkv_multi_put_each(rkv_client* client, const rkv_slice* keys,
+                                           const rkv_slice* values, size_t count,
+                                           const rkv_write_options* options, uint64_t* versions,
+                                           rkv_status* statuses, unsigned char* may_have_happened,
+                                           rkv_error* error);
 
 /* A page of keys in byte order. */
 typedef struct rkv_scan_options {
@@ -357,7 +366,8 @@ RKV_C_EXPORT void rkv_stop_free(rkv_stop* stop); /* at any time; NULL is allowed
 /* As rkv_connect(). RKV_INVALID_ARGUMENT: the option servers is set. */
 RKV_C_EXPORT rkv_status rkv_async_connect(const rkv_options* options, rkv_async** client,
                                           rkv_error* error);
-/* Ends all operations (RKV_DISCONNECTED). Calls that begin later return RKV_INVALID_ARGUMENT. */
+/* Ends all operations (RKV_DISCONNECTED). Calls that begin later return RKV_INVALID_ARGUMENT, those
+ * of the callbacks that this function calls included. */
 RKV_C_EXPORT rkv_status rkv_async_close(rkv_async* client, rkv_error* error);
 /* As rkv_async_close(), and frees the client. REQUIRES that no thread uses it, and no callback of
  * it runs. NULL is allowed. */

@@ -13,7 +13,9 @@
 // nothing, or a SharedClient. Two threads that are found in one client, or a thread that uses a
 // client that was moved from, end the process with a sentence. A client may be moved, between
 // threads too.
-// Fork: a child must not use, destroy or exit() through a client of its parent; exec or _exit only.
+// Fork: a child makes a client of its own. In the child each call of a client of its parent, and of
+// objects made with it, fails with kInvalidArgument, and destroying it only leaves its memory. The
+// parent's client is not disturbed. Callbacks and visitors do not fork.
 // Memory: connect() allocates everything, apart from results returned by value and registered
 // memory for large values (ClientOptions::large_bytes). The latter is allocated when it is first
 // needed.
@@ -24,13 +26,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <expected>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "rkv/client_stats.h"
 #include "rkv/export.h"
+#include "rkv/fork.h"
 #include "rkv/limits.h"
 #include "rkv/one_user.h"
 #include "rkv/operations.h"
@@ -135,11 +140,11 @@ class RKV_EXPORT Client : public Operations<Client> {
   // Ends all sessions of a user at the server and refuses the user from then on. Returns how many
   // sessions were ended. When the call returns, none of their requests begins any more, and over
   // verbs none of their READs succeeds. Over shared memory a process keeps what it has mapped until
-  // the server is started again. The server does not change its users file: remove the user's line
-  // there, or the user may connect after the server's next start. Takes the role admin. Repeated
-  // when the connection is lost; revoking a user twice is not an error.
-  // kNotFound: the server has no user of this name. kInvalidArgument: not a name, or the client's
-  // own user. kUnsupported: the server has no users. kPermission: this user may not.
+  // the server is started again. A server's next start forgets the revocation; a group's next
+  // primary does not. So remove the user's line from each users file. Takes the role admin.
+  // Repeated when the connection is lost; revoking a user twice is not an error.
+  // kNotFound: no user has this name. kInvalidArgument: not a name, or the client's own user.
+  // kUnsupported: no users. kPermission: this user may not. kIo: a group's etcd has not stored it.
   Result<std::uint64_t> revoke_user(std::string_view name, Timeout timeout = {});
   // ---- the replicated group of the server; with users they take the role admin. kUnsupported: the
   // server is in no group. kBusy: its etcd does not answer, or another change is under way.
@@ -166,7 +171,10 @@ class RKV_EXPORT Client : public Operations<Client> {
   friend class client::SharedEngines;
   explicit Client(std::unique_ptr<client::Engine> engine);
   template <class Call>
-  auto on(std::string_view /*key*/, Timeout /*timeout*/, Call call) {
+  auto on(std::string_view /*key*/, Timeout /*timeout*/, Call call)
+      -> std::invoke_result_t<Call, client::Engine&> {
+    if (user_.is_inherited()) [[unlikely]]
+      return std::unexpected(client::kInherited);
     const client::OneUser::Use use(user_);
     return call(*engine_);
   }
@@ -182,7 +190,7 @@ class RKV_EXPORT Client : public Operations<Client> {
 
   static const client::OneUser::Sentences kSentences;
 
-  std::unique_ptr<client::Engine> engine_;
+  ForkOwned<client::Engine> engine_;
   mutable client::OneUser user_{kSentences};
 };
 

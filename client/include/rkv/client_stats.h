@@ -1,4 +1,4 @@
-// What a client counts.
+// The counts of a client.
 //
 // Thread safety: a value.
 #pragma once

@@ -33,6 +33,7 @@
 #pragma once
 
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <memory>
 #include <span>
@@ -173,6 +174,8 @@ class RKV_EXPORT Cluster : public Operations<Cluster> {
   template <class Call>
   auto on(std::string_view key, Timeout timeout, Call call)
       -> std::invoke_result_t<Call, client::Engine&> {
+    if (user_.is_inherited()) [[unlikely]]
+      return std::unexpected(client::kInherited);
     const client::OneUser::Use use(user_);
     last_ = map_.shard_of(key);
     if (clients_[last_] != nullptr) [[likely]]

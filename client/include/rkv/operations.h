@@ -28,6 +28,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <expected>
 #include <limits>
 #include <optional>
 #include <span>
@@ -47,7 +48,7 @@ using Timeout = std::chrono::milliseconds;
 
 struct PutOptions {
   // Time to live, from when the server takes the write. 0: the key does not expire. At most 200 ms
-  // after that time no GET finds the key (server/README.md says when it takes longer).
+  // after that time no GET finds the key (server/MANUAL.md says when it takes longer).
   std::chrono::milliseconds ttl{0};
   // The same as an absolute time, in Unix milliseconds by the server's clock, as in Value. 0: not
   // set. A time in the past: the key expires as soon as it is stored. At most one of `ttl` and
@@ -259,7 +260,7 @@ class RKV_EXPORT Operations {
     std::vector<Result<Value>> results(keys.size(), fail(Code::kInternal, nullptr));
     const auto copy = [&](std::size_t index, const Result<ValueView>& got) {
       if (got) {
-        results[index] = to_value(*got);
+        results[index] = try_to_value(*got);
       } else {
         results[index] = std::unexpected(got.error());
       }

@@ -36,7 +36,7 @@ struct ClientOptions {
   // Shown in the server's log; at most 24 bytes are sent.
   std::string name = "rkv";
 
-  // Who this client is, for a server with users (kvserver --users): the user's name, and the secret
+  // This client's user, for a server with users (kvserver --users): the user's name, and the secret
   // of 64 hexadecimal digits that `kvserver user add` made. Both empty: the server must have no
   // users. With a user the client connects only to a server that knows the user's secret, and
   // `name` is not sent.

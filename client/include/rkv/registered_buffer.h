@@ -15,6 +15,8 @@
 // registered until READs into it have ended, also if the object is destroyed before. Moving the
 // object does not move its bytes. Use of one that was moved from ends the process with a sentence.
 //
+// A forked child that inherits it finds bytes that are not its own: it allocates another one.
+//
 // Thread safety: bytes() any thread.
 #pragma once
 
@@ -23,6 +25,7 @@
 #include <span>
 
 #include "rkv/export.h"
+#include "rkv/fork.h"
 
 namespace rkv {
 
@@ -32,6 +35,8 @@ class RKV_EXPORT RegisteredBuffer {
   RegisteredBuffer& operator=(RegisteredBuffer&&) noexcept;
   ~RegisteredBuffer();
   std::span<std::byte> bytes() const;
+  // Whether this is a child of the process that allocated it.
+  bool is_inherited() const;
 
  private:
   friend class AsyncClient;
@@ -39,7 +44,7 @@ class RKV_EXPORT RegisteredBuffer {
   friend class SharedClient;
   struct State;  // client/api/registered_state.h
   explicit RegisteredBuffer(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  ForkOwned<State> state_;
 };
 
 }  // namespace rkv

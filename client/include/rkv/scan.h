@@ -102,7 +102,7 @@ class ScanPage {
   std::uint64_t version_ = 0;
 };
 
-// What has pages of a scan: a Client or a Cluster.
+// A source of pages of a scan: a Client or a Cluster.
 template <class Store>
 concept Scannable = requires(Store& store, const ScanOptions& options) {
   { store.scan(options) } -> std::same_as<Result<ScanPage>>;

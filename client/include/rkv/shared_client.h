@@ -22,9 +22,8 @@
 //    by another thread that uses the client, but by one at a time, and the call returns after it.
 //    It must not use the client, block, or wait for a thread that uses the client: nobody else
 //    drives meanwhile, and deadlines are not kept.
-//  - The thread that drives copies the values. If it runs out of memory, the program ends.
-//  - There are no put_from(), ping_one_sided(), last_refusal(), nor what an administrator
-//    does: revoke_user(), move_primary(), remove_replica().
+//  - There are no put_from(), ping_one_sided(), nor what an administrator does: revoke_user(),
+//    move_primary(), remove_replica().
 //
 // Threads: any, apart from connect(), moves and the destructor. Fork: as Client.
 // Memory: that of a Client for each connection and the further one; the cache is divided.
@@ -33,6 +32,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +40,7 @@
 
 #include "rkv/client_stats.h"
 #include "rkv/export.h"
+#include "rkv/fork.h"
 #include "rkv/operations.h"
 #include "rkv/options.h"
 #include "rkv/registered_buffer.h"
@@ -72,6 +73,9 @@ class RKV_EXPORT SharedClient : public Operations<SharedClient> {
   ~SharedClient();  // REQUIRES that no thread is in a call
 
   static std::size_t needed_bytes();  // of the calling thread's last get_into()
+  // The server's message with the calling thread's last operation that has failed, of any
+  // SharedClient, if it is the server that refused; else empty. Of many keys: of one that failed.
+  static const std::string& last_refusal();
 
   // As Client::allocate_buffer(). A value longer than 128 KiB is READ straight into the memory of
   // get_into() if that lies in such a buffer. The call may then end later than its deadline: when
@@ -80,10 +84,11 @@ class RKV_EXPORT SharedClient : public Operations<SharedClient> {
   Result<RegisteredBuffer> allocate_buffer(std::size_t bytes);
   // As multi_get_into(), but each value goes to the buffer of its key's place, as by get_into().
   // kInvalidArgument, of each key: there are not as many buffers as keys, two buffers overlap, or a
-  // key lies in a buffer.
+  // key lies in a buffer. `needed`, if it is as long: the length of each value that does not fit.
   std::vector<Result<ValueSize>> multi_get_buffers(std::span<const std::string_view> keys,
                                                    std::span<const std::span<std::byte>> buffers,
-                                                   const GetOptions& options = {});
+                                                   const GetOptions& options = {},
+                                                   std::span<std::size_t> needed = {});
 
   // ---- as those of a Client
   Result<ScanPage> scan(const ScanOptions& options = {});
@@ -106,7 +111,7 @@ class RKV_EXPORT SharedClient : public Operations<SharedClient> {
 
   client::SharedEngines& engines() const;
 
-  std::unique_ptr<client::SharedEngines> engines_;
+  ForkOwned<client::SharedEngines> engines_;
 };
 
 // Defined in the library. The others of Operations use the engine of one server.

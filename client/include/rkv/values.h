@@ -1,4 +1,4 @@
-// What the operations of a Client or Cluster take and return.
+// The arguments and results of the operations of a Client or Cluster.
 //
 // Thread safety: values, apart from OneSidedCounter.
 #pragma once
@@ -11,13 +11,18 @@
 #include <utility>
 
 #include "rkv/durability.h"
+#include "rkv/export.h"
 #include "rkv/result.h"
 
 namespace rkv {
 
+struct Value;
+struct ValueView;
 namespace client {
 class CounterOps;
-}
+}  // namespace client
+// As to_value(), but lack of memory is kOutOfMemory.
+RKV_EXPORT Result<Value> try_to_value(const ValueView& view);
 
 // Returns true if the error is an answer and not a failure of the operation: the key is absent, the
 // condition did not hold, the key is of the other kind, or the sum would pass the limits.

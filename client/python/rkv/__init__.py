@@ -11,14 +11,15 @@
 
 Keys and values are bytes, or anything with a buffer (bytearray, memoryview, numpy arrays), which Python
 does not copy; a str is its UTF-8. get_into() and multi_get_into() read into a buffer
-of the caller. Times are seconds. A failed operation raises an rkv.Error, whose class says the code.
+of the caller. Times are seconds, or a timedelta. A failed operation raises an rkv.Error, whose class says
+the code.
 
 What the library logs goes to the logger "rkv" of the module logging. It logs only what no result can
 report, such as that a server was left because it sent garbage.
 
 A Client may be used by any number of threads at once; calls do not hold the interpreter's lock while
-they wait. An AsyncClient belongs to the event loop it was made in. Neither may be used after a fork, nor their
-registered memory.
+they wait. An AsyncClient belongs to the event loop it was made in. In a forked child a Client opens
+connections of its own, an AsyncClient is closed, and registered memory of the parent is refused.
 """
 
 from rkv._rkv import (Busy, Cancelled, Conflict, Corrupt, Disconnected, Error, Internal, InvalidArgument,

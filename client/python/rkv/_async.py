@@ -1,28 +1,47 @@
 """rkv.AsyncClient: the asynchronous client on asyncio."""
 
 import asyncio
+import copy
+import os
 import threading
 import weakref
 
 from rkv import _rkv
 
+_clients = weakref.WeakSet()
+
+
+def _leave_parent():
+    for client in list(_clients):
+        client._core = None
+        client._gone = "the client was made before fork(): make one in an event loop of the child"
+
+
+os.register_at_fork(after_in_child=_leave_parent)
+
 
 class AsyncClient:
-    """Operations of rkv.Client, to be awaited. It is made in a running event loop, and belongs to its
-    thread; the constructor blocks until there is a connection. Thousands of operations may be in flight:
-    what is awaited together (asyncio.gather) leaves together. Close it, or use `async with`: the event
-    loop keeps it alive.
+    """Operations of rkv.Client. It is made in a running event loop, and belongs to its thread; the
+    constructor blocks until there is a connection. Each operation but multi_get() and multi_put() begins
+    when it is called, and returns an asyncio.Future, to be awaited. (asyncio.create_task() and
+    TaskGroup.create_task() take coroutines alone: put a future into gather() or wait(), or await it in a
+    coroutine of your own.) Thousands may be in flight: what is begun together leaves together. Close the
+    client, or use `async with`: the event loop keeps it alive.
 
     Cancelling a task withdraws its operation; a write that was sent may have happened. A key, a value
-    or a buffer must not be changed before the operation has ended, and in_flight() is lower then."""
+    or a buffer must not be changed before the operation has ended, and in_flight() is lower then.
+
+    In a forked child it is closed: the event loop is the parent's."""
 
     def __init__(self, **options):
         self._core = None
+        self._gone = "the client is closed"
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._core = _rkv.connect_async(**options)
         self._polls = False  # _poll is to be called by the loop
         self._loop.add_reader(self._core.descriptor(), self._poll)
+        _clients.add(self)
 
     async def __aenter__(self):
         return self
@@ -43,7 +62,8 @@ class AsyncClient:
         self._check_thread()
         self._loop.remove_reader(self._core.descriptor())
         core, self._core = self._core, None
-        core.close()
+        if not core.close():  # a signal's handler, amid a callback of the client
+            self._loop.call_soon(core.close)
 
     def in_flight(self):
         """Operations that have not ended, cancelled ones included."""
@@ -54,8 +74,8 @@ class AsyncClient:
         return self._begin(lambda core, done: core.get(key, done, timeout=timeout))
 
     def get_into(self, key, buffer, *, timeout=None):
-        """Copies the value to the buffer. Its length; None: there is no such key. rkv.InvalidArgument: the
-        key lies in the buffer. Operations in flight together need buffers that overlap neither each other
+        """Copies the value to the buffer. Its length; None: there is no such key. rkv.TooLarge, whose `needed`
+        is the value's length. rkv.InvalidArgument: the key lies in the buffer. Operations in flight together need buffers that overlap neither each other
         nor a key: nobody notices, and their content is undefined."""
         return self._begin(lambda core, done: core.get_into(key, buffer, done, timeout=timeout))
 
@@ -63,7 +83,7 @@ class AsyncClient:
         """Registered memory, as rkv.Client.allocate(), for get_into(). After a get_into() that was cancelled
         or has timed out it is written to until in_flight() is lower."""
         if self._core is None:
-            raise ValueError("the client is closed")
+            raise ValueError(self._gone)
         return self._core.allocate(size)
 
     def put(self, key, value, **options):
@@ -79,19 +99,14 @@ class AsyncClient:
         return self._begin(lambda core, done: core.incr(key, by, done, **options))
 
     async def multi_get(self, keys, *, timeout=None):
-        return await asyncio.gather(*(self.get(key, timeout=timeout) for key in keys))
+        """A list of values, None where there is no such key. Raises as rkv.Client.multi_get()."""
+        _rkv.check_many(keys)
+        return await _all(lambda key: self.get(key, timeout=timeout), keys)
 
     async def multi_put(self, items, **options):
-        pairs = items.items() if isinstance(items, dict) else items
-        ended = await asyncio.gather(*(self.put(key, value, **options) for key, value in pairs),
-                                     return_exceptions=True)
-        failed = next((each for each in ended if isinstance(each, BaseException)), None)
-        if failed is None:
-            return ended
-        if isinstance(failed, _rkv.Error):
-            failed.may_have_happened = any(not isinstance(each, _rkv.Error) or each.may_have_happened
-                                           for each in ended)
-        raise failed
+        """Versions of the writes of pairs, or of a dict. Raises as rkv.Client.multi_put()."""
+        pairs = [_pair(each) for each in (items.items() if isinstance(items, dict) else items)]
+        return await _all(lambda pair: self.put(*pair, **options), pairs, writes=True)
 
     def _check_thread(self):
         if threading.get_ident() != self._thread:
@@ -99,7 +114,7 @@ class AsyncClient:
 
     def _begin(self, submit):
         if self._core is None:
-            raise ValueError("the client is closed")
+            raise ValueError(self._gone)
         self._check_thread()
         future = self._loop.create_future()
 
@@ -118,7 +133,7 @@ class AsyncClient:
             if ended.cancelled():
                 stop.request()
                 if client() is not None:
-                    client()._poll()
+                    client()._poll_soon()
         future.add_done_callback(withdraw)
         self._poll_soon()
         return future
@@ -132,6 +147,39 @@ class AsyncClient:
         self._polls = False
         if self._core is None:
             return
-        self._core.poll()
-        if self._core is not None and not self._core.arm():
-            self._poll_soon()
+        try:
+            self._core.poll()
+        finally:  # it raises what a callback has raised: the others go on
+            if self._core is not None and not self._core.arm():
+                self._poll_soon()
+
+
+def _pair(item):
+    if isinstance(item, (str, bytes)) or len(item) != 2:
+        raise ValueError("an item is a pair of key and value")
+    return item
+
+
+async def _all(begin, arguments, writes=False):
+    """The results of begin() of each. If any has failed, a copy of the first exception is raised, with all
+    of them in `results`."""
+    futures = []
+    try:
+        for each in arguments:
+            futures.append(begin(each))
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    ended = await asyncio.gather(*futures, return_exceptions=True)
+    failed = next((each for each in ended if isinstance(each, BaseException)), None)
+    if failed is None:
+        return ended
+    if not isinstance(failed, _rkv.Error):
+        raise failed
+    first = copy.copy(failed)
+    first.results = ended
+    if writes:
+        first.may_have_happened = any(not isinstance(each, _rkv.Error) or each.may_have_happened
+                                      for each in ended)
+    raise first

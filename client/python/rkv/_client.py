@@ -2,11 +2,24 @@
 
 import atexit
 import logging  # before at_exit is registered: its handlers are closed later
+import os
+import threading
+import weakref
 
 from rkv import _rkv
 
 _rkv.log_to(logging.getLogger("rkv"))
 atexit.register(_rkv.at_exit)
+
+_clients = weakref.WeakSet()  # that are open
+
+
+def _leave_parent():
+    for client in list(_clients):
+        client._leave_parent()
+
+
+os.register_at_fork(after_in_child=_leave_parent)
 
 
 class Client:
@@ -14,10 +27,29 @@ class Client:
 
     Client(server="HOST:PORT", connections=1, timeout=5.0, user=..., secret=..., transport="auto", ...):
     the options of rkv_options_set() in rkv/c.h, with underscores. Raises rkv.Error if there is no
-    connection within the time-out. Without one a method has no `_core`: AttributeError."""
+    connection within the time-out. Without one a method has no `_core`: AttributeError.
+
+    A forked child that inherits it opens connections of its own at its first call, which raises rkv.Error
+    if there are none."""
 
     def __init__(self, **options):
         self._core = _rkv.connect(**options)
+        self._options = options
+        self._opens = threading.Lock()
+        _clients.add(self)
+
+    def _leave_parent(self):
+        self._opens = threading.Lock()
+        if "_core" in self.__dict__:
+            self._parents = self.__dict__.pop("_core")
+
+    def __getattr__(self, name):
+        if name != "_core" or "_options" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with self._opens:
+            if "_core" not in self.__dict__:
+                self._core = _rkv.connect(**self._options)
+        return self.__dict__["_core"]
 
     def __enter__(self):
         return self
@@ -27,8 +59,13 @@ class Client:
 
     def close(self):
         """Waits for the calls of other threads. Later ones raise ValueError."""
-        if hasattr(self, "_core"):
-            self._core.close()
+        if "_options" not in self.__dict__:
+            return
+        _clients.discard(self)
+        with self._opens:
+            if "_core" not in self.__dict__:
+                self._core = self._parents
+        self._core.close()
 
     def get(self, key, default=None, *, timeout=None):
         """The value as bytes, or `default`."""
@@ -39,8 +76,8 @@ class Client:
         return self._core.get_with_version(key, timeout=timeout)
 
     def get_into(self, key, buffer, *, timeout=None):
-        """Copies the value to the buffer. Its length; None: there is no such key. rkv.TooLarge.
-        rkv.InvalidArgument: the key lies in the buffer."""
+        """Copies the value to the buffer. Its length; None: there is no such key. rkv.TooLarge, whose `needed`
+        is the value's length. rkv.InvalidArgument: the key lies in the buffer."""
         return self._core.get_into(key, buffer, timeout=timeout)
 
     def allocate(self, size):
@@ -68,17 +105,18 @@ class Client:
         return self._core.get_counter(key, timeout=timeout)
 
     def multi_get(self, keys, *, timeout=None):
-        """A list of values, None where there is no such key."""
+        """A list of values, None where there is no such key. If a key has failed, raises the first error
+        when all have ended. Its `results` is the list, with each error in its key's place."""
         return self._core.multi_get(keys, timeout=timeout)
 
     def multi_get_into(self, keys, buffers, *, timeout=None):
         """Copies each value to the buffer of its place. A list of lengths, None where there is no such
-        key. rkv.InvalidArgument: two buffers overlap, or a key lies in a buffer."""
+        key. rkv.InvalidArgument: two buffers overlap, or a key lies in a buffer. Raises as multi_get()."""
         return self._core.multi_get_into(keys, buffers, timeout=timeout)
 
     def multi_put(self, items, **options):
-        """Versions of the writes of pairs, or of a dict. Raises the first error when all have ended;
-        may_have_happened: one of them was made, or may have been. ttl: seconds; durability, timeout."""
+        """Versions of the writes of pairs, or of a dict. Raises as multi_get(); may_have_happened of what is
+        raised: one of the writes was made, or may have been. ttl: seconds; durability, timeout."""
         return self._core.multi_put(items, **options)
 
     def scan(self, prefix=b"", start=b"", end=b"", *, reverse=False, keys_only=False, timeout=None):

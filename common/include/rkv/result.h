@@ -13,8 +13,13 @@
 #include <expected>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "rkv/export.h"
+
+#ifndef __cpp_lib_expected
+#error "rkv needs std::expected: compile as C++23 (-std=c++23), by g++ 12 or clang 19 or later"
+#endif
 
 namespace rkv {
 

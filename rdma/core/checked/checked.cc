@@ -105,11 +105,6 @@ void region_begins(const ibv_mr* region, std::uint64_t address, std::size_t leng
       {.address = address, .length = length, .cpu = reinterpret_cast<std::uint64_t>(cpu.data())});
 }
 
-void region_begins_anywhere(const ibv_mr* region) {
-  if (!on_for_new()) return;
-  enter_region(region, {.anywhere = true});
-}
-
 void region_ends(const ibv_mr* region) {
   if (!on()) return;
   const Open open;
@@ -121,16 +116,6 @@ void region_ends(const ibv_mr* region) {
                          found->second.address + found->second.length, describe(*request)));
   }
   book().regions.erase(found);
-}
-
-void piece_ends(Bytes piece) {
-  if (!on() || piece.empty()) return;
-  const Open open;
-  const auto begin = reinterpret_cast<std::uint64_t>(piece.data());
-  const Request* const request = book().holding({0, begin}, begin + piece.size());
-  if (request == nullptr) return;
-  violated(fmt::format("the piece [{:#x}, {:#x}) goes back to its pool while {} is in flight",
-                       begin, begin + piece.size(), describe(*request)));
 }
 
 void window_ends(const ibv_mw* window) {

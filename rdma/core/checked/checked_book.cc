@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
+#include "common/standard_streams.h"
 #include "rdma/core/checked/checked_hooks.h"
 #include "rkv/rdma/span.h"
 
@@ -53,7 +53,7 @@ Book& book() {
 }
 
 void violated(const std::string& sentence) {
-  std::fprintf(stderr, "rkv/rdma checked: %s\n", sentence.c_str());
+  write_to_stderr("rkv/rdma checked: " + sentence + "\n", kReaderWaitMs);
   std::abort();
 }
 
@@ -149,9 +149,8 @@ const Region& Book::region_of(const Request& request, const Piece& piece,
     violated(fmt::format("{} names the key {:#x} of a region in another protection domain",
                          describe(request), piece.lkey));
   }
-  if (!region.anywhere &&
-      (piece.address < region.address ||
-       !lies_inside(piece.address - region.address, piece.length, region.length))) {
+  if (piece.address < region.address ||
+      !lies_inside(piece.address - region.address, piece.length, region.length)) {
     violated(fmt::format("{} has a piece {} outside the region {} of its key {:#x}",
                          describe(request), range(piece.address, piece.length),
                          range(region.address, region.length), piece.lkey));
@@ -160,7 +159,7 @@ const Region& Book::region_of(const Request& request, const Piece& piece,
 }
 
 void Book::claim(Request& request, const Region& region, const Piece& piece) {
-  if (region.anywhere || !request.operation.touches) return;
+  if (!request.operation.touches) return;
   if (region.overlaps || options.overlaps) return;
   const Place begin = region.cpu != 0
                           ? Place{0, region.cpu + (piece.address - region.address)}

@@ -74,7 +74,6 @@ struct Region {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
   std::uint64_t cpu = 0;  // CPU address of the beginning; 0: the CPU cannot address it
-  bool anywhere = false;
   bool overlaps = false;
 };
 

@@ -8,21 +8,15 @@
 #include <cstdint>
 
 #include "rkv/bytes.h"
-#include "rkv/export.h"
 
 namespace rkv::rdma::checked {
 
 // `cpu` empty: the CPU cannot address the region. `address`: the address by which requests name its
-// beginning. Exported, as are the next two, for the regions of rdma/extras/untried.
-RKV_EXPORT void region_begins(const ibv_mr* region, std::uint64_t address, std::size_t length,
-                              Bytes cpu);
-// For a region without fixed bytes: a null region, or memory whose location is unknown here.
-RKV_EXPORT void region_begins_anywhere(const ibv_mr* region);
+// beginning.
+void region_begins(const ibv_mr* region, std::uint64_t address, std::size_t length, Bytes cpu);
 // Call before the registration ends; aborts if a request names the region. If the device then
 // refuses to end it, call region_begins() again.
-RKV_EXPORT void region_ends(const ibv_mr* region);
-// A piece of a region that its holder returns.
-void piece_ends(Bytes piece);
+void region_ends(const ibv_mr* region);
 void window_ends(const ibv_mw* window);
 
 // The completion fields that must be readable in addition to the caller's (IBV_WC_EX_...).
@@ -33,9 +27,8 @@ void shared_receives_begin(ibv_srq* queue);
 void shared_receives_end(ibv_srq* queue);
 // `extended` null: the queue pair has only the older way to post.
 void pair_begins(ibv_qp* pair, ibv_qp_ex* extended, ibv_srq* shared, std::uint32_t send_length);
-// The requests of a queue pair end: it is destroyed, or reset to RESET. Exported for the libraries
-// of rdma/extras/vendor, whose queue pairs end in the same way.
-RKV_EXPORT void pair_ends(ibv_qp* pair);
+// The requests of a queue pair end: it is destroyed, or reset to RESET.
+void pair_ends(ibv_qp* pair);
 void pair_resets(ibv_qp* pair);
 
 }  // namespace rkv::rdma::checked

@@ -133,17 +133,6 @@ void wrap(ibv_qp_ex& raw, void (*ibv_qp_ex::* /*to deduce*/)(ibv_qp_ex*, Argumen
   if (raw.*member != nullptr) raw.*member = plain<member, operation, Arguments...>;
 }
 
-// Operations that some rdma-core versions lack.
-template <class Queue>
-void wrap_newer(Queue& raw) {
-  if constexpr (requires { raw.wr_atomic_write; }) {
-    wrap<&Queue::wr_atomic_write, kOther>(raw, &Queue::wr_atomic_write);
-  }
-  if constexpr (requires { raw.wr_flush; }) {
-    wrap<&Queue::wr_flush, kOther>(raw, &Queue::wr_flush);
-  }
-}
-
 void bind(ibv_qp_ex* raw, ibv_mw* window, std::uint32_t rkey, const ibv_mw_bind_info* info) {
   note(raw, kBind, [&](Request& request) { set_window(request, window, *info); });
   original_of(raw).wr_bind_mw(raw, window, rkey, info);
@@ -348,7 +337,6 @@ void wrap_pair(Pair& pair, ibv_qp_ex* raw) {
   wrap<&ibv_qp_ex::wr_rdma_read, kRead>(*raw, &ibv_qp_ex::wr_rdma_read);
   wrap<&ibv_qp_ex::wr_atomic_cmp_swp, kAtomic>(*raw, &ibv_qp_ex::wr_atomic_cmp_swp);
   wrap<&ibv_qp_ex::wr_atomic_fetch_add, kAtomic>(*raw, &ibv_qp_ex::wr_atomic_fetch_add);
-  wrap_newer(*raw);
 }
 
 void wrap_queue(Queue& queue, ibv_cq_ex* extended) {

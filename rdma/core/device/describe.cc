@@ -56,32 +56,6 @@ const char* text_of(AtomicScope scope) {
   return "?";
 }
 
-const char* text_of(WorkKind kind) {
-  switch (kind) {
-    case WorkKind::kSend:
-      return "SEND";
-    case WorkKind::kWrite:
-      return "WRITE";
-    case WorkKind::kRead:
-      return "READ";
-    case WorkKind::kCompareSwap:
-      return "CAS";
-    case WorkKind::kFetchAdd:
-      return "FAA";
-    case WorkKind::kReceive:
-      return "RECV";
-    case WorkKind::kReceiveOfWrite:
-      return "RECV of a WRITE";
-    case WorkKind::kBindWindow:
-      return "bind of a window";
-    case WorkKind::kLocalInvalidate:
-      return "local invalidate";
-    case WorkKind::kUnknown:
-      break;
-  }
-  return "other";
-}
-
 std::string types_text(QueuePairTypes types) {
   return joined({{types.has(IBV_QPT_RC), "RC"},
                  {types.has(IBV_QPT_UC), "UC"},
@@ -140,9 +114,6 @@ void add_port(std::string& out, const Device& device, std::uint8_t number) {
     out += indented(choice->explain());
   } else {
     add(out, "  no GID to use: {}\n", to_string(choice.error()));
-  }
-  if (const auto counters = port_counters(device.name(), number)) {
-    add(out, "  counters: {}\n", describe(*counters));
   }
 }
 
@@ -259,21 +230,6 @@ std::string describe(const GidEntry& gid) {
   return out;
 }
 
-std::string describe(const PortCounters& counters) {
-  std::string out;
-  for (const PortCounter& one : counters.all()) {
-    if (one.value != 0) add(out, "{}{}={}", out.empty() ? "" : " ", one.name, one.value);
-  }
-  return out.empty() ? "all 0" : out;
-}
-
-std::string describe(const AsyncEvent& event) {
-  std::string out = ibv_event_type_str(event.type);
-  if (event.port != 0) add(out, ", port {}", event.port);
-  if (event.object != nullptr) add(out, ", object {}", event.object);
-  return out;
-}
-
 std::string describe(AccessFlags access) {
   return joined({{has(access, AccessFlags::kLocalWrite), "local write"},
                  {has(access, AccessFlags::kRemoteRead), "remote read"},
@@ -291,23 +247,6 @@ std::string describe(const ProtectionDomain& domain) {
   return fmt::format("protection domain {} on {}", domain.raw()->handle, domain.device().name());
 }
 
-std::string describe(const MemoryRegion& region) {
-  if (!region.usable()) return "region that is not registered";
-  return fmt::format("region {} of {} at {}: lkey {:#x}, rkey {:#x}, {}", region.raw()->handle,
-                     bytes_text(region.size()), static_cast<const void*>(region.bytes().data()),
-                     region.lkey(), region.rkey(), describe(region.access()));
-}
-
-std::string describe(const RegisteredSpan& span) {
-  return fmt::format("{} at {:#x}, lkey {:#x}", bytes_text(span.size()), span.address(),
-                     span.lkey());
-}
-
-std::string describe(const RemoteSpan& span) {
-  return fmt::format("{} at {:#x} of the peer, rkey {:#x}", bytes_text(span.length), span.address,
-                     span.rkey);
-}
-
 std::string describe(WcField fields) {
   std::string out;
   for (unsigned bit = 0; bit < 64; ++bit) {
@@ -317,73 +256,12 @@ std::string describe(WcField fields) {
   return out.empty() ? "none" : out;
 }
 
-std::string describe(const CompletionChannel& channel) {
-  return fmt::format("completion channel: descriptor {}, {} queues", channel.fd(),
-                     channel.raw()->refcnt);
-}
-
 std::string describe(const CompletionQueue& queue) {
   return fmt::format(
       "completion queue {}: {} entries, {}, reads {}{}", queue.raw()->handle, queue.entries(),
       queue.extended() ? "extended" : "plain", describe(queue.fields()),
       queue.raw()->channel != nullptr ? fmt::format(", descriptor {}", queue.raw()->channel->fd)
                                       : "");
-}
-
-std::string describe(const WorkCompletion& completion) {
-  std::string out = fmt::format("wr {:#x} on queue pair {}: ", completion.wr_id, completion.qp_num);
-  if (!completion.ok()) {
-    add(out, "{} (status {}, vendor {:#x}): {}", ibv_wc_status_str(completion.status),
-        static_cast<int>(completion.status), completion.vendor_error,
-        explain(completion.status).text);
-    return out;
-  }
-  add(out, "{}, {} bytes", text_of(completion.kind), completion.byte_length);
-  if (completion.has_immediate) add(out, ", immediate {:#x}", completion.immediate);
-  return out;
-}
-
-std::string describe(const CompletionCounts& counts) {
-  return fmt::format(
-      "{} polls, {} empty, {} waits; {} completions, {} flushed, {} failed, of them {} "
-      "receiver not ready; {} bytes received or read",
-      counts.polls, counts.empty_polls, counts.waits, counts.completions, counts.flushed(),
-      counts.errors(), counts.receiver_not_ready(), counts.bytes);
-}
-
-std::string describe(const PostCounts& counts) {
-  return fmt::format("{} requests posted, {} signaled, {} doorbells, {} refused, {} receives; {}",
-                     counts.posted, counts.signaled, counts.doorbells, counts.refused,
-                     counts.receives, describe(counts.completed));
-}
-
-std::string describe(const SharedReceiveQueue& queue) {
-  const Result<SharedReceiveQueueAttributes> now = queue.query();
-  if (!now) {
-    return fmt::format("shared receive queue {}: {}", queue.raw()->handle, to_string(now.error()));
-  }
-  return fmt::format("shared receive queue {}: {} receives of {} pieces, limit {}",
-                     queue.raw()->handle, now->length, now->sge,
-                     now->limit == 0 ? "not armed" : fmt::format("armed at {}", now->limit));
-}
-
-std::string describe(const SendSlots& slots) {
-  return fmt::format("{} of {} slots taken, {} unsignaled; {} posted, {} completed",
-                     slots.outstanding(), slots.slots(), slots.unsignaled(), slots.posted(),
-                     slots.completed());
-}
-
-std::string describe(const QueuePairWork& work) {
-  return fmt::format("generation {}; sends: {}; receives: {}", work.generation(),
-                     describe(work.sends()), describe(work.receives()));
-}
-
-std::string describe(const Endpoint& endpoint) {
-  GidEntry gid;
-  gid.gid = endpoint.gid;
-  return fmt::format("queue pair {}, PSN {}, LID {}, GID {}, MTU {}", endpoint.qp_num,
-                     endpoint.packet_sequence.number(), endpoint.lid, gid.to_string(),
-                     bytes_of(endpoint.mtu));
 }
 
 std::string describe_queue_pair(const ibv_qp* queue_pair) {

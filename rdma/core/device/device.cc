@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "rdma/core/device/managed_context.h"
 #include "rdma/core/device/reserved_key.h"

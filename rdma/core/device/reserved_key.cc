@@ -1,5 +1,7 @@
 #include "rdma/core/device/reserved_key.h"
 
+#include <cstdint>
+
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma::detail {

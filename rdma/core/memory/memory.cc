@@ -47,10 +47,6 @@ Status check_flags(const ProtectionDomain& pd, AccessFlags access) {
                    "this device does not support on-demand paging");
 }
 
-bool is_unsupported(int sys_errno) {
-  return sys_errno == EOPNOTSUPP || sys_errno == ENOSYS;
-}
-
 }  // namespace
 
 void MemoryRegion::Deregister::operator()(ibv_mr* region) const {
@@ -116,71 +112,6 @@ Result<MemoryRegion> MemoryRegion::attach_dmabuf(const ProtectionDomain& pd, con
                       Handle(raw, {.domain = pd.shared(), .storage = nullptr}));
 }
 
-AfterReregistration after_reregistration(int answer, int sys_errno) {
-  switch (answer) {
-    case 0:
-    case IBV_REREG_MR_ERR_DO_FORK_OLD:  // done; only the old range remains excluded from fork()
-      return AfterReregistration::kNew;
-    case IBV_REREG_MR_ERR_INPUT:
-    case IBV_REREG_MR_ERR_DONT_FORK_NEW:
-      return AfterReregistration::kOld;
-    default:
-      // A "command error", after which the manual forbids using the region. It is also returned if
-      // the provider or the kernel lacks the verb, and then nothing has changed.
-      return is_unsupported(sys_errno) ? AfterReregistration::kOld : AfterReregistration::kLost;
-  }
-}
-
-Status MemoryRegion::reregister(const Reregistration& change) {
-  RKV_CHECK(usable(), "reregister() needs a region that is registered");
-  const AccessFlags access = change.access.value_or(access_);
-  const MutableBytes memory = change.memory.value_or(bytes_);
-  if (!change.access && !change.memory && change.domain == nullptr) {
-    return fail(Code::kInvalidArgument, "the change names neither access nor memory nor a domain");
-  }
-  if (change.memory && (memory.empty() || has(access_, AccessFlags::kZeroBased))) {
-    return fail(Code::kInvalidArgument, "the new memory has length 0, or the region is zero-based");
-  }
-  if (has(access, AccessFlags::kZeroBased) != has(access_, AccessFlags::kZeroBased)) {
-    return fail(Code::kInvalidArgument, "reregister() cannot change kZeroBased");
-  }
-  if (!is_registrable(access)) {
-    return fail(Code::kInvalidArgument,
-                "remote writes and atomics need local write access on the region too");
-  }
-  const int flags = (change.access ? IBV_REREG_MR_CHANGE_ACCESS : 0) |
-                    (change.memory ? IBV_REREG_MR_CHANGE_TRANSLATION : 0) |
-                    (change.domain != nullptr ? IBV_REREG_MR_CHANGE_PD : 0);
-  checked::region_ends(region_.get());
-  errno = 0;
-  const int answer =
-      ibv_rereg_mr(region_.get(), flags, change.domain != nullptr ? change.domain->raw() : nullptr,
-                   change.memory ? memory.data() : nullptr, change.memory ? memory.size() : 0,
-                   change.access ? static_cast<int>(std::to_underlying(access)) : 0);
-  const int why = errno;
-  const AfterReregistration after = after_reregistration(answer, why);
-  if (after != AfterReregistration::kNew) {
-    if (after == AfterReregistration::kOld) {
-      checked::region_begins(region_.get(), address_, length_, bytes_);
-      return verb_error("ibv_rereg_mr", why);
-    }
-    forget();
-    return fail_call(code_of_errno(why), "ibv_rereg_mr", why,
-                     "the region is lost: destroy it and register another");
-  }
-  if (answer != 0) report_teardown(verb_error("ibv_rereg_mr", why));
-  access_ = access;
-  if (change.domain != nullptr) region_.get_deleter().domain = change.domain->shared();
-  if (change.memory) {
-    region_.get_deleter().storage.reset();
-    bytes_ = memory;
-    address_ = reinterpret_cast<std::uint64_t>(memory.data());
-    length_ = memory.size();
-  }
-  checked::region_begins(region_.get(), address_, length_, bytes_);
-  return {};
-}
-
 Status MemoryRegion::deregister() {
   RKV_CHECK(region_ != nullptr, "deregister() needs a region that is registered");
   checked::region_ends(region_.get());
@@ -190,14 +121,9 @@ Status MemoryRegion::deregister() {
     return ended;
   }
   std::ignore = region_.release();
-  forget();
-  return {};
-}
-
-void MemoryRegion::forget() {
-  usable_ = false;
   bytes_ = {};
   length_ = 0;
+  return {};
 }
 
 Status MemoryRegion::advise(Advice advice, const RegisteredSpan& piece, bool wait) const {

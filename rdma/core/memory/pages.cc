@@ -12,7 +12,6 @@
 #include "common/bytes.h"
 #include "rdma/core/memory/page_size.h"
 #include "rkv/rdma/error.h"
-#include "rkv/rdma/numa.h"
 
 namespace rkv::rdma {
 namespace {
@@ -55,13 +54,6 @@ int make_file(std::size_t whole, std::size_t page_bytes) {
   return -1;
 }
 
-// Called before any page is touched, so that no page has to be moved.
-Status bind_to_node(MutableBytes memory, int node) {
-  Status placed = place_memory(memory, static_cast<unsigned>(node), NumaPolicy::kStrict);
-  if (placed || placed.error().code != Code::kNotFound) return placed;
-  return fail_call(Code::kInvalidArgument, "mbind", EINVAL, "this machine has no such NUMA node");
-}
-
 }  // namespace
 
 Result<Pages> Pages::map_of(std::size_t length, std::size_t page_bytes, bool shareable) {
@@ -74,7 +66,12 @@ Result<Pages> Pages::map_of(std::size_t length, std::size_t page_bytes, bool sha
   unsigned flags = shareable ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   if (shareable) {
     fd = make_file(whole, page_bytes);
-    if (fd < 0) return fail_call(Code::kOutOfMemory, "memfd_create", errno);
+    if (fd < 0) {
+      return fail_call(Code::kOutOfMemory, "memfd_create", errno,
+                       errno == EFBIG ? "the limit of the size of files is too low: raise it "
+                                        "(ulimit -f unlimited, LimitFSIZE=infinity)"
+                                      : nullptr);
+    }
   } else if (large) {
     flags |= MAP_HUGETLB | size_bits(page_bytes);
   }
@@ -101,10 +98,6 @@ Result<Pages> Pages::map(std::size_t length, const PageOptions& options) {
   // A hint for systems with transparent huge pages; a refusal does not matter.
   if (options.size != PageSize::kSmall && page_bytes == small_page_bytes())
     madvise(got->bytes_.data(), length, MADV_HUGEPAGE);
-  if (options.numa_node != -1) {
-    RKV_RETURN_IF_ERROR(
-        bind_to_node({got->bytes_.data(), round_up(length, page_bytes)}, options.numa_node));
-  }
   return got;
 }
 

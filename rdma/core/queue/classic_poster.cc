@@ -103,7 +103,8 @@ void ClassicPoster::offer(SendOps operations) {
       begin<IBV_WR_BIND_MW>(self).bind_mw = {.mw = window, .rkey = rkey, .bind_info = *info};
     };
   }
-  // What the device lacks ends in an error of the batch: the program may not know the device.
+  // An operation that the device lacks ends in an error of the batch: the program may not know the
+  // device.
   const auto refused = []<class... Arguments>(void (*&function)(ibv_qp_ex*, Arguments...)) {
     function = [](ibv_qp_ex* self, Arguments...) {
       begin<IBV_WR_SEND>(self);

@@ -44,7 +44,6 @@ struct CompletionQueueState {
   static constexpr unsigned kAckBatch = 16;
 
   std::shared_ptr<ibv_context> context;
-  std::shared_ptr<ibv_pd> domain;  // set if the queue belongs to a parent domain
   std::shared_ptr<CompletionChannelState> channel;
   ibv_cq* queue = nullptr;
   ibv_cq_ex* extended = nullptr;
@@ -183,12 +182,6 @@ const char* to_string(WcField one) {
       return "path bits";
     case WcField::kTimestamp:
       return "completion time stamp";
-    case WcField::kVlan:
-      return "VLAN tag";
-    case WcField::kFlowTag:
-      return "flow tag";
-    case WcField::kTag:
-      return "matched tag";
     case WcField::kWallclock:
       return "completion wall clock";
     case WcField::kNone:
@@ -220,9 +213,6 @@ constexpr std::array kOptionalFields = {
     OptionalField{WcField::kTimestamp, "the device has no completion time stamps (kTimestamp)"},
     OptionalField{WcField::kWallclock,
                   "the device has no wall-clock time in completions (kWallclock)"},
-    OptionalField{WcField::kVlan, "the device has no VLAN tags in completions (kVlan)"},
-    OptionalField{WcField::kFlowTag, "the device has no flow tags in completions (kFlowTag)"},
-    OptionalField{WcField::kTag, "the device has no tag matching in completions (kTag)"},
 };
 
 // Returns the name of a field that the device refuses, by requesting each field alone; nullptr if
@@ -281,11 +271,6 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
   wanted.channel = channel;
   wanted.comp_vector = options.vector;
   wanted.wc_flags = std::to_underlying(fields) | checked::fields_needed();
-  if (options.domain != nullptr) {
-    state->domain = options.domain->shared();
-    wanted.parent_domain = options.domain->raw();
-    wanted.comp_mask |= IBV_CQ_INIT_ATTR_MASK_PD;
-  }
   const bool standard = has(kStandardFields, fields);
   if (!classic) {
     errno = 0;
@@ -301,8 +286,7 @@ Result<CompletionQueue> CompletionQueue::create(const Device& device,
         return fail_call(Code::kUnsupported, "ibv_create_cq_ex", refused, lacks);
       }
     }
-    const bool replaceable = standard && options.domain == nullptr;
-    if (!replaceable || (refused != EOPNOTSUPP && refused != ENOSYS)) {
+    if (!standard || (refused != EOPNOTSUPP && refused != ENOSYS)) {
       return verb_error("ibv_create_cq_ex", refused);
     }
   }
@@ -446,19 +430,6 @@ Result<WorkCompletion> CompletionQueue::wait_one(const Deadline& deadline, const
   }
   if (!one.ok()) return std::unexpected(wc_error(operation, one.status));
   return one;
-}
-
-Status CompletionQueue::moderate(const CompletionModeration& moderation) {
-  constexpr std::uint32_t kMost = 0xFFFF;
-  if (moderation.count > kMost || moderation.period_us > kMost) {
-    return fail_call(Code::kInvalidArgument, "ibv_modify_cq", 0,
-                     "CompletionModeration::count and period_us are from 0 to 65535");
-  }
-  ibv_modify_cq_attr attributes{};
-  attributes.attr_mask = IBV_CQ_ATTR_MODERATE;
-  attributes.moderate = {.cq_count = static_cast<std::uint16_t>(moderation.count),
-                         .cq_period = static_cast<std::uint16_t>(moderation.period_us)};
-  return from_errno("ibv_modify_cq", ibv_modify_cq(state_->queue, &attributes));
 }
 
 Status CompletionQueue::resize(std::uint32_t entries) {

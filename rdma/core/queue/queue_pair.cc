@@ -16,28 +16,6 @@
 namespace rkv::rdma {
 namespace {
 
-// Checks operations that need a device query. A device that lacks them may still create a queue
-// pair that names them, whose requests then fail. The bits are the kernel's, because older headers
-// lack them.
-Status has_newer_operations(const Device& device, SendOps wanted) {
-  constexpr std::uint64_t kFlushes = 3ULL << 38;
-  constexpr std::uint64_t kAtomicWrites = 1ULL << 40;
-  if ((wanted & (SendOps::kFlush | SendOps::kAtomicWrite)) == SendOps::kNone) return {};
-  ibv_device_attr_ex limits{};
-  RKV_RETURN_IF_ERROR(
-      from_errno("ibv_query_device_ex", ibv_query_device_ex(device.raw(), nullptr, &limits)));
-  const auto lacks = [&](SendOps one, std::uint64_t bits, bool known) {
-    return has(wanted, one) && (!known || (limits.device_cap_flags_ex & bits) == 0);
-  };
-  if (lacks(SendOps::kAtomicWrite, kAtomicWrites, detail::KnowsAtomicWrite<ibv_qp_ex>)) {
-    return verb_error("ibv_wr_atomic_write", EOPNOTSUPP);
-  }
-  if (lacks(SendOps::kFlush, kFlushes, detail::KnowsFlush<ibv_qp_ex>)) {
-    return verb_error("ibv_wr_flush", EOPNOTSUPP);
-  }
-  return {};
-}
-
 // Replaces functions that the provider lacks.
 template <class... Arguments>
 void not_offered(ibv_qp_ex* /*queue*/, Arguments...) {
@@ -141,14 +119,8 @@ Status QueuePairBase::create(ibv_qp_type type, SendOps operations, const Protect
   if (options.inline_bytes > detail::kMaxInlineBytes) {
     return fail(Code::kInvalidArgument, "inline_bytes is 0 to 1024");
   }
-  RKV_RETURN_IF_ERROR(has_newer_operations(pd.device(), operations));
   // rdma-core's SoftRoCE gives all pieces of ibv_wr_set_sge_list the first one's length.
   const bool older = limits.soft_roce && options.send_sge > 1;
-  if (older && (operations & (SendOps::kFlush | SendOps::kAtomicWrite)) != SendOps::kNone) {
-    return fail_call(Code::kUnsupported, "ibv_post_send", EOPNOTSUPP,
-                     "SoftRoCE has no atomic write and no flush on a queue pair of several pieces "
-                     "(QueuePairOptions::send_sge)");
-  }
   // The kernel numbers queues separately for each opened device. A queue of another context would
   // be taken for the queue with the same number in this context.
   const ibv_context* const opened = pd.raw()->context;

@@ -24,7 +24,7 @@ Status check_path(const PathParameters& path, bool roce, bool global);
 Status set_path(const PathParameters& path, bool roce, ibv_ah_attr& address);
 
 // Fills each operation that the provider lacks with a function that aborts with a message. Exported
-// for the libraries of rdma/extras/vendor.
+// for rdma/extras/efa.
 RKV_EXPORT void refuse_the_rest(ibv_qp_ex& queue);
 
 // Verbs number the MTUs from 1, for 256 bytes.

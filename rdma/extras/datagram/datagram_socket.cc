@@ -90,13 +90,13 @@ class DatagramSocket::State {
   Status wait_sent(const Deadline& deadline);
   Result<std::optional<IncomingDatagram>> take(const Deadline& deadline);
 
-  // Before the queue pair, which may still name one of them when it ends.
+  // Declared before the queue pair, which may still name a handle when it ends.
   std::vector<Known> handles_;
   Parts parts_;
   std::uint32_t receives_;
   std::size_t most_handles_;
-  std::size_t oldest_ = 0;                            // of handles_, the next to be replaced
-  bool sending_ = false;                              // the outgoing bytes and a handle are in use
+  std::size_t oldest_ = 0;  // index in handles_ of the next one to be replaced
+  bool sending_ = false;    // the outgoing bytes and a handle are in use
   std::optional<std::uint32_t> lent_ = std::nullopt;  // the buffer that the caller reads
 };
 
@@ -128,7 +128,7 @@ Status DatagramSocket::State::send(const AddressAttributes& to, std::uint32_t qp
   if (message.size() > max_bytes()) {
     return fail(Code::kTooLarge, "a datagram is longer than max_bytes()");
   }
-  // A datagram that was sent too late for its caller still has the buffer.
+  // A datagram whose completion came too late for its caller still occupies the buffer.
   RKV_RETURN_IF_ERROR(wait_sent(deadline));
   RKV_ASSIGN_OR_RETURN(const AddressHandle* const handle, handle_of(to));
   const RegisteredSpan copy = outgoing().first(message.size());
@@ -138,7 +138,7 @@ Status DatagramSocket::State::send(const AddressAttributes& to, std::uint32_t qp
   return wait_sent(deadline);
 }
 
-// A datagram; nothing if it was malformed.
+// Returns a datagram; nullopt if it was malformed.
 Result<std::optional<IncomingDatagram>> DatagramSocket::State::take(const Deadline& deadline) {
   ibv_wc_status status = IBV_WC_SUCCESS;
   DatagramSource source;

@@ -1,7 +1,5 @@
 #include "rdma/extras/message/link.h"
 
-#include "rdma/extras/message/shared_queue.h"
-
 namespace rkv::rdma::detail {
 
 Link::Link(Link&&) noexcept = default;
@@ -9,19 +7,15 @@ Link::~Link() = default;
 
 Result<Link> Link::create(const Device& device, const LinkOptions& options) {
   RKV_ASSIGN_OR_RETURN(ProtectionDomain domain, ProtectionDomain::allocate(device));
-  RKV_ASSIGN_OR_RETURN(
-      std::unique_ptr<LinkQueues> queues,
-      options.shared != nullptr
-          ? options.shared->admit(device, options.send_length, options.receive_length)
-          : OwnQueues::create(device, options.send_length, options.receive_length));
+  RKV_ASSIGN_OR_RETURN(LinkQueues queues,
+                       LinkQueues::create(device, options.send_length, options.receive_length));
   Link out(std::move(domain), std::move(queues));
   RKV_ASSIGN_OR_RETURN(out.fresh_,
-                       QueuePair::create(out.domain_, out.queues_->sends(), out.queues_->receives(),
+                       QueuePair::create(out.domain_, out.queues_.sends(), out.queues_.receives(),
                                          {.send_length = options.send_length,
                                           .receive_length = options.receive_length,
                                           .inline_bytes = options.inline_bytes,
                                           .operations = options.operations}));
-  RKV_RETURN_IF_ERROR(out.queues_->join(out.fresh_->number()));
   out.parameters_.remote_access = options.remote_access;
   return out;
 }

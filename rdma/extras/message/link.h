@@ -23,15 +23,12 @@
 
 namespace rkv::rdma::detail {
 
-class SharedQueue;
-
 struct LinkOptions {
   std::uint32_t send_length = 0;     // the most requests posted and not reaped
   std::uint32_t receive_length = 0;  // likewise
   std::uint32_t inline_bytes = 0;
   AccessFlags remote_access = AccessFlags::kNone;
   SendOps operations = SendOps::kSend;
-  SharedQueue* shared = nullptr;  // else the link has queues of its own
 };
 
 class Link {
@@ -58,28 +55,26 @@ class Link {
   SocketAddress local_address() const { return connection_->id.local_address(); }
   SocketAddress peer_address() const { return connection_->id.peer_address(); }
 
-  // As LinkQueues.
-  Status watch(int fd) { return queues_->watch(fd); }
-  CompletionQueue& sends() { return queues_->sends(); }
-  std::uint64_t send_id(std::uint32_t number) const { return queues_->send_id(number); }
-  std::uint64_t receive_id(std::uint32_t number) const { return queues_->receive_id(number); }
-  Result<std::size_t> poll_sends(std::span<WorkCompletion> out) { return queues_->poll_sends(out); }
-  Result<std::size_t> poll_receives(std::span<WorkCompletion> out) {
-    return queues_->poll_receives(out);
+  // Like LinkQueues::watch().
+  Status watch(int fd) { return queues_.watch(fd); }
+  CompletionQueue& sends() { return queues_.sends(); }
+  Result<std::size_t> poll_sends(std::span<WorkCompletion> out) {
+    return queues_.sends().poll(out);
   }
-  int fd() const { return queues_->fd(); }
-  // A transport's arm(): `look` polls both queues and returns whether nothing is there. True: the
-  // caller may sleep.
+  Result<std::size_t> poll_receives(std::span<WorkCompletion> out) {
+    return queues_.receives().poll(out);
+  }
+  int fd() const { return queues_.fd(); }
+  // A transport's arm(): `look` polls both queues and returns whether nothing is there. Returns
+  // true if the caller may sleep.
   template <class Look>
   Result<bool> arm(Look look) {
-    RKV_ASSIGN_OR_RETURN(const bool alone, queues_->arm());
-    RKV_ASSIGN_OR_RETURN(const bool quiet, look());
-    queues_->sleeps_on(alone && quiet);
-    return alone && quiet;
+    RKV_RETURN_IF_ERROR(queues_.arm());
+    return look();
   }
 
-  // Processes pending events of the connection manager. True if the connection has ended in any
-  // way.
+  // Processes pending events of the connection manager. Returns true if the connection has ended in
+  // any way.
   bool ended();
   bool usable() const { return !closed_ && !gone_ && !failure_; }
   // True if the connection ended without a failure: disconnected by this side or by the peer. A
@@ -99,11 +94,11 @@ class Link {
  private:
   void look_at_events();
   void note(const char* operation, ibv_wc_status status);
-  Link(ProtectionDomain domain, std::unique_ptr<LinkQueues> queues)
+  Link(ProtectionDomain domain, LinkQueues queues)
       : domain_(std::move(domain)), queues_(std::move(queues)) {}
 
   ProtectionDomain domain_;
-  std::unique_ptr<LinkQueues> queues_;
+  LinkQueues queues_;
   ConnectionParameters parameters_;
   std::optional<Error> failure_;
   bool gone_ = false;    // the connection manager reported the end
@@ -112,17 +107,16 @@ class Link {
   std::optional<CmConnection> connection_;
 };
 
-// The ways to a connected State: dial() and answer(), which wait for the peer, and admit() with
-// try_finish(), which do not. A State provides kKind, make(device, options, shared queue), link(),
-// token(), meet(peer's token), post_receives(), and last begin(deadline) or try_begin(deadline),
-// which returns whether the peer has done its part. The transports differ only in these. `shared`
-// may be null.
+// The functions that make a connected State: dial() and answer(), which wait for the peer, and
+// admit() with try_finish(), which do not. A State provides kKind, make(device, options), link(),
+// token(), meet(peer's token) and post_receives(). It also provides begin(deadline) or
+// try_begin(deadline), the last step, which returns whether the peer has done its part. The
+// transports differ only in these.
 template <class State, class Options>
-auto dial(const Options& options, SharedQueue* shared, const SocketAddress& peer,
-          const Deadline& deadline)
-    -> decltype(State::make(std::declval<Device&>(), options, shared)) {
+auto dial(const Options& options, const SocketAddress& peer, const Deadline& deadline)
+    -> decltype(State::make(std::declval<Device&>(), options)) {
   RKV_ASSIGN_OR_RETURN(Connector connector, Connector::resolve(peer, {}, deadline));
-  RKV_ASSIGN_OR_RETURN(auto state, State::make(connector.device(), options, shared));
+  RKV_ASSIGN_OR_RETURN(auto state, State::make(connector.device(), options));
   Link& link = state->link();
   RKV_RETURN_IF_ERROR(connector.prepare(link.fresh(), link.parameters()));
   RKV_RETURN_IF_ERROR(state->post_receives());
@@ -143,8 +137,8 @@ auto dial(const Options& options, SharedQueue* shared, const SocketAddress& peer
 
 // Answers the request.
 template <class State, class Options>
-auto admit(const Options& options, SharedQueue* shared, ConnectRequest request)
-    -> decltype(State::make(std::declval<Device&>(), options, shared)) {
+auto admit(const Options& options, ConnectRequest request)
+    -> decltype(State::make(std::declval<Device&>(), options)) {
   const Result<Token> token = decode(request.private_data(), State::kKind);
   if (!token) {
     // An error of reject() means that the peer has already given up. Report the error of the token.
@@ -152,7 +146,7 @@ auto admit(const Options& options, SharedQueue* shared, ConnectRequest request)
     return std::unexpected(token.error());
   }
   // A request that is destroyed on an error path is rejected.
-  RKV_ASSIGN_OR_RETURN(auto state, State::make(request.device(), options, shared));
+  RKV_ASSIGN_OR_RETURN(auto state, State::make(request.device(), options));
   Link& link = state->link();
   RKV_RETURN_IF_ERROR(state->meet(*token));
   RKV_RETURN_IF_ERROR(request.prepare(link.fresh(), link.parameters()));
@@ -165,11 +159,10 @@ auto admit(const Options& options, SharedQueue* shared, ConnectRequest request)
 }
 
 template <class State, class Options>
-auto answer(const Options& options, SharedQueue* shared, CmListener& listener,
-            const Deadline& deadline)
-    -> decltype(State::make(std::declval<Device&>(), options, shared)) {
+auto answer(const Options& options, CmListener& listener, const Deadline& deadline)
+    -> decltype(State::make(std::declval<Device&>(), options)) {
   RKV_ASSIGN_OR_RETURN(ConnectRequest request, listener.wait(deadline));
-  RKV_ASSIGN_OR_RETURN(auto state, admit<State>(options, shared, std::move(request)));
+  RKV_ASSIGN_OR_RETURN(auto state, admit<State>(options, std::move(request)));
   RKV_RETURN_IF_ERROR(state->link().connection().wait_established(deadline));
   RKV_RETURN_IF_ERROR(state->begin(deadline));
   return state;
@@ -178,7 +171,8 @@ auto answer(const Options& options, SharedQueue* shared, CmListener& listener,
 // The limit for the device to bind a window, which does not depend on the peer.
 inline constexpr std::chrono::seconds kBindLimit{1};
 
-// After admit(): true when the State can be used. False: call again when fd() is readable.
+// Call it after admit(). Returns true when the State can be used, else false: then call again when
+// fd() is readable.
 template <class State>
 Result<bool> try_finish(State& state) {
   Link& link = state.link();

@@ -6,8 +6,8 @@
 
 namespace rkv::rdma::detail {
 
-Result<std::unique_ptr<LinkQueues>> OwnQueues::create(const Device& device, std::uint32_t sends,
-                                                      std::uint32_t receives) {
+Result<LinkQueues> LinkQueues::create(const Device& device, std::uint32_t sends,
+                                      std::uint32_t receives) {
   RKV_ASSIGN_OR_RETURN(CompletionChannel channel, CompletionChannel::create(device));
   RKV_ASSIGN_OR_RETURN(CompletionQueue of_sends,
                        CompletionQueue::create(device, {.entries = sends, .channel = &channel}));
@@ -15,13 +15,13 @@ Result<std::unique_ptr<LinkQueues>> OwnQueues::create(const Device& device, std:
                        CompletionQueue::create(device, {.entries = receives, .channel = &channel}));
   Descriptor poller(epoll_create1(EPOLL_CLOEXEC));
   RKV_RETURN_IF_ERROR(from_minus_one("epoll_create1", poller.get()));
-  std::unique_ptr<OwnQueues> out(new OwnQueues(std::move(channel), std::move(of_sends),
-                                               std::move(of_receives), std::move(poller)));
-  RKV_RETURN_IF_ERROR(out->watch(out->channel_.fd()));
+  LinkQueues out(std::move(channel), std::move(of_sends), std::move(of_receives),
+                 std::move(poller));
+  RKV_RETURN_IF_ERROR(out.watch(out.channel_.fd()));
   return out;
 }
 
-Status OwnQueues::watch(int fd) {
+Status LinkQueues::watch(int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   return from_minus_one("epoll_ctl", epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &event));
@@ -29,11 +29,10 @@ Status OwnQueues::watch(int fd) {
 
 // Drains all old events before arming: an old event that stays would only cause a useless wake-up,
 // but an event taken after arming would be the wake-up itself.
-Result<bool> OwnQueues::arm() {
+Status LinkQueues::arm() {
   RKV_RETURN_IF_ERROR(channel_.drain());
   RKV_RETURN_IF_ERROR(sends_.arm());
-  RKV_RETURN_IF_ERROR(receives_.arm());
-  return true;
+  return receives_.arm();
 }
 
 }  // namespace rkv::rdma::detail

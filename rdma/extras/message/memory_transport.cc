@@ -48,7 +48,7 @@ struct MemoryEnd {
 };
 
 struct MemoryLink {
-  Mutex mutex;  // for what changes in the ends
+  Mutex mutex;  // guards the changing fields of the ends
   std::array<MemoryEnd, 2> ends;
 
   bool dead() const RKV_REQUIRES(mutex) { return ends[0].closed || ends[1].closed; }
@@ -81,8 +81,8 @@ struct MemoryNetwork {
   std::map<std::uint16_t, std::weak_ptr<MemoryPort>> ports RKV_GUARDED_BY(mutex);
   std::uint16_t next_port RKV_GUARDED_BY(mutex) = 40000;
 
-  // False if the deadline passed first. The deadline may use any clock, so it is checked after
-  // short waits.
+  // Returns false if the deadline passed first. The deadline may use any clock, so it is checked
+  // after short waits.
   template <class Condition>
   bool wait(const Deadline& deadline, Condition condition) RKV_REQUIRES(mutex) {
     while (!condition()) {

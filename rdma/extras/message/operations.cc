@@ -88,7 +88,7 @@ class OperationSlots {
   }
   bool has_message(std::uint32_t index) const { return !receives_[index].posted; }
   const WorkCompletion& message(std::uint32_t index) const { return receives_[index].message; }
-  // The PostedReceive ends or gives its message away.
+  // Call it when the PostedReceive ends or gives its message away.
   void let_go(std::uint32_t index) {
     RKV_CHECK(!receives_[index].awaited, "a PostedReceive ends while a coroutine waits for it");
     receives_[index].held = false;
@@ -113,7 +113,7 @@ class OperationSlots {
     }
     return all;
   }
-  // Ends what a queue pair that is gone has not completed, as flushed.
+  // Ends, as flushed, the requests that a destroyed queue pair has not completed.
   Status forget(std::uint32_t qp_num) {
     RKV_RETURN_IF_ERROR(pump());
     const auto flushed = [=](std::uint64_t wr_id) {

@@ -138,8 +138,7 @@ class RingSender {
     reaped_ = ends_[reaped_records_++ % shape_.slots];
   }
   // Takes a report of the peer. Returns false if it is impossible (RING-4). An older report than
-  // the known one is ignored: a READ's answer may be older than a report that came with a record
-  // meanwhile.
+  // the known one is ignored.
   bool freed(const Freed& now) {
     if (static_cast<std::int32_t>(now.position - freed_.position) < 0) return true;
     const std::uint32_t more = now.position - freed_.position;

@@ -1,7 +1,5 @@
 // Opening and closing a ring for its peer: memory, the agreement of both sides, and the window, if
 // used.
-#include <sys/timerfd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -24,14 +22,8 @@ Status validate(const RingOptions& options) {
 }
 
 namespace {
-// A lessor polls the queue of its window requests by itself, so it needs a queue of its own.
-Result<bool> choose_windows(const Device& device, LeasePolicy policy, const SharedQueue* shared) {
+Result<bool> choose_windows(const Device& device, LeasePolicy policy) {
   if (policy == LeasePolicy::kDisableWindows) return false;
-  if (shared != nullptr) {
-    if (policy == LeasePolicy::kAuto) return false;
-    return fail_call(Code::kUnsupported, "ibv_alloc_mw", 0,
-                     "a transport of a message driver has no memory windows");
-  }
   RKV_ASSIGN_OR_RETURN(const WindowSupport support, window_support(device));
   if (policy == LeasePolicy::kAuto) return support.type_two && support.trustworthy;
   if (support.type_two) return true;
@@ -40,78 +32,49 @@ Result<bool> choose_windows(const Device& device, LeasePolicy policy, const Shar
 }
 }  // namespace
 
-RingState::RingState(TransportKind kind, bool windows, const RingOptions& options, Memory memory,
-                     Link link)
-    : kind_(kind),
-      windows_(windows),
+RingState::RingState(bool windows, const RingOptions& options, Memory memory, Link link)
+    : windows_(windows),
       options_(options),
       memory_(std::move(memory)),
       ring_(memory_.ring.bytes()),
       link_(std::move(link)) {}
 
-Result<std::unique_ptr<RingState>> RingState::make(TransportKind kind, const Device& device,
-                                                   const RingOptions& options,
-                                                   SharedQueue* shared) {
-  const bool reads = kind == TransportKind::kReadRing;
-  RKV_ASSIGN_OR_RETURN(const bool windows, choose_windows(device, options.access, shared));
+Result<std::unique_ptr<RingState>> RingState::make(const Device& device,
+                                                   const RingOptions& options) {
+  RKV_ASSIGN_OR_RETURN(const bool windows, choose_windows(device, options.access));
   const std::uint32_t receives = options.slots + kCreditReceives;
   RKV_ASSIGN_OR_RETURN(
       Link link, Link::create(device, {.send_length = options.slots + kMostCredits + 2,
                                        .receive_length = receives,
-                                       .remote_access = reads ? AccessFlags::kRemoteWrite |
-                                                                    AccessFlags::kRemoteRead
-                                                              : AccessFlags::kRemoteWrite,
+                                       .remote_access = AccessFlags::kRemoteWrite,
                                        .operations = SendOps::kWriteImm | SendOps::kSend |
-                                                     (reads ? SendOps::kRead : SendOps::kNone) |
-                                                     (windows ? kWindowOps : SendOps::kNone),
-                                       .shared = shared}));
+                                                     (windows ? kWindowOps : SendOps::kNone)}));
   const ProtectionDomain& domain = link.domain();
   RKV_ASSIGN_OR_RETURN(
       MemoryRegion ring,
       MemoryRegion::allocate(domain, options.ring_bytes,
                              AccessFlags::kLocalWrite |
                                  (windows ? AccessFlags::kBindWindow : AccessFlags::kRemoteWrite)));
-  // For the part of the peer's ring that is used. It is as long as this side's ring, so no peer can
-  // make this side allocate more.
+  // The source of WRITEs into the used part of the peer's ring. It is as long as this side's ring,
+  // so no peer can make this side allocate more.
   RKV_ASSIGN_OR_RETURN(MemoryRegion staging, MemoryRegion::allocate(domain, options.ring_bytes,
                                                                     AccessFlags::kLocalWrite));
-  RKV_ASSIGN_OR_RETURN(
-      MemoryRegion small,
-      MemoryRegion::allocate(domain, kCreditBytes * (receives + kMostCredits) + kHeadBytes,
-                             AccessFlags::kLocalWrite));
-  // The peer may read the whole page, so the head has a page of its own.
-  RKV_ASSIGN_OR_RETURN(
-      MemoryRegion head,
-      MemoryRegion::allocate(
-          domain, Token::kHeadLineBytes,
-          reads ? AccessFlags::kLocalWrite | AccessFlags::kRemoteRead : AccessFlags::kLocalWrite));
-  std::unique_ptr<RingState> out(new RingState(
-      kind, windows, options,
-      {std::move(ring), std::move(staging), std::move(small), std::move(head)}, std::move(link)));
-  out->publish({});
-  if (reads) {
-    const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    RKV_RETURN_IF_ERROR(from_minus_one("timerfd_create", timer));
-    out->timer_ = Descriptor(timer);
-  }
-  return out;
+  RKV_ASSIGN_OR_RETURN(MemoryRegion small,
+                       MemoryRegion::allocate(domain, kCreditBytes * (receives + kMostCredits),
+                                              AccessFlags::kLocalWrite));
+  return std::unique_ptr<RingState>(new RingState(
+      windows, options, {std::move(ring), std::move(staging), std::move(small)}, std::move(link)));
 }
 
 Token RingState::token() const {
-  Token out{.kind = kind_,
-            .sequenced = options_.sequenced,
-            .key_follows = windows_,
-            .max_message = longest(),
-            .slots = options_.slots,
-            .ring = {.address = memory_.ring.remote().address,
-                     .length = options_.ring_bytes,
-                     .rkey = windows_ ? 0 : memory_.ring.rkey()}};
-  if (kind_ == TransportKind::kReadRing) {
-    out.head = {.address = memory_.head.remote().address,
-                .length = Token::kHeadLineBytes,
-                .rkey = memory_.head.rkey()};
-  }
-  return out;
+  return {.kind = kKind,
+          .sequenced = options_.sequenced,
+          .key_follows = windows_,
+          .max_message = longest(),
+          .slots = options_.slots,
+          .ring = {.address = memory_.ring.remote().address,
+                   .length = options_.ring_bytes,
+                   .rkey = windows_ ? 0 : memory_.ring.rkey()}};
 }
 
 std::uint32_t RingState::longest() const {
@@ -129,7 +92,6 @@ Status RingState::meet(const Token& peer) {
                     RingShape::needs_sequence(shape.capacity, shape.max_record);
   peer_ring_ = peer.ring;
   key_due_ = peer.key_follows;
-  peer_head_ = peer.head;
   sender_.emplace(shape);
   receiver_.emplace(shape);
   return {};
@@ -137,8 +99,7 @@ Status RingState::meet(const Token& peer) {
 
 Status RingState::post_receive(std::uint32_t index) {
   const std::array<ReceiveRequest, 1> one = {
-      {{.wr_id = link_.receive_id(index),
-        .buffer = memory_.small.local(index * kCreditBytes, kCreditBytes)}}};
+      {{.wr_id = index, .buffer = memory_.small.local(index * kCreditBytes, kCreditBytes)}}};
   return link_.post_receives(one);
 }
 
@@ -148,17 +109,8 @@ Status RingState::post_receives() {
   return {};
 }
 
-// The steps that need nothing of the peer.
+// Takes the steps that need nothing from the peer.
 Status RingState::open(const Deadline& deadline) {
-  // Each side READs the other's head, so both depths must be positive.
-  const ReadDepths depths = link_.connection().depths;
-  if (kind_ == TransportKind::kReadRing && (depths.initiator == 0 || depths.responder == 0)) {
-    return fail(Code::kUnsupported,
-                depths.initiator == 0
-                    ? "a read ring needs READs: the peer's responder_resources are 0"
-                    : "a read ring needs READs: the peer's initiator_depth is 0");
-  }
-  if (timer_.get() >= 0) RKV_RETURN_IF_ERROR(link_.watch(timer_.get()));
   if (windows_) RKV_RETURN_IF_ERROR(open_window(deadline));
   opened_ = true;
   return {};
@@ -200,7 +152,7 @@ Status RingState::open_window(const Deadline& deadline) {
   const RegisteredSpan key = credit_buffer(credits_sent_);
   store_le(key.bytes().data(), std::uint64_t{lease_->remote().rkey});
   Batch batch = link_.queue_pair().batch();
-  batch.send(link_.send_id(kCredit), OpFlags::kSignaled, key);
+  batch.send(kCredit, OpFlags::kSignaled, key);
   RKV_RETURN_IF_ERROR(checked(std::move(batch).submit()));
   ++credits_sent_;
   return {};
@@ -219,12 +171,12 @@ Status RingState::take_key(const WorkCompletion& one) {
   return checked(post_receive(index));
 }
 
-// The queue pair first: a peer that still writes then sees the end of the connection, not a
+// Ends the queue pair first: a peer that still writes then sees the end of the connection, not a
 // refusal.
 Status RingState::disconnect() {
   const Status disconnected = link_.disconnect();
   lease_.reset();
-  // The bytes stay readable for messages that are held.
+  // The bytes stay readable for held messages.
   if (memory_.ring.raw() != nullptr) RKV_RETURN_IF_ERROR(memory_.ring.deregister());
   return disconnected;
 }

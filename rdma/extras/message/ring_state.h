@@ -1,5 +1,4 @@
-// The state of both ring transports. Invariants: rkv/rdma/message/ring_transport.h; arithmetic:
-// ring.h.
+// The state of a credit ring. Invariants: rkv/rdma/message/credit_ring.h; arithmetic: ring.h.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -10,7 +9,7 @@
 #include "rdma/extras/message/link.h"
 #include "rdma/extras/message/ring.h"
 #include "rkv/rdma/lease.h"
-#include "rkv/rdma/message/ring_transport.h"
+#include "rkv/rdma/message/credit_ring.h"
 
 namespace rkv::rdma::detail {
 
@@ -24,30 +23,29 @@ inline constexpr std::uint32_t kMostCredits = 8;
 // The kind of a request in the send queue: its number.
 inline constexpr std::uint32_t kData = 1;
 inline constexpr std::uint32_t kCredit = 2;
-inline constexpr std::uint32_t kHead = 3;
 
-// The parts of the small region: credits received and sent, and the head that was READ.
+// The small region has the credits that were received and sent.
 inline constexpr std::size_t kCreditBytes = 8;
-inline constexpr std::size_t kHeadBytes = 16;
 
 Status validate(const RingOptions& options);
 
 class RingState {
  public:
-  static Result<std::unique_ptr<RingState>> make(TransportKind kind, const Device& device,
-                                                 const RingOptions& options, SharedQueue* shared);
+  static constexpr TransportKind kKind = TransportKind::kCreditRing;
+
+  static Result<std::unique_ptr<RingState>> make(const Device& device, const RingOptions& options);
 
   Link& link() { return link_; }
   const Link& link() const { return link_; }
   Token token() const;
   Status meet(const Token& peer);
   Status post_receives();
-  // Opens the ring by a window, if one is used, and waits for the key of the peer's ring if it has
-  // one. try_begin() does not wait for the key, and returns whether it is there; the deadline is
-  // that of the window.
+  // Opens the ring by a window, if one is used, and waits for the key of the peer's ring if that
+  // has a window. try_begin() does not wait for the key, but returns whether it is there; its
+  // deadline is for the window.
   Status begin(const Deadline& deadline);
   Result<bool> try_begin(const Deadline& deadline);
-  // Also ends the peer's access: no WRITE lands after this call.
+  // Disconnects, and ends the peer's access: no WRITE lands after this call.
   Status disconnect();
 
   Result<std::size_t> send(std::span<const Bytes> pieces);
@@ -62,30 +60,26 @@ class RingState {
   SocketAddress local_address() const { return link_.local_address(); }
   SocketAddress peer_address() const { return link_.peer_address(); }
   int fd() const { return link_.fd(); }
-  // Includes sends that are reaped and not reported by poll_sends() yet.
+  // Sends in flight, including those that are reaped but not yet reported by poll_sends().
   std::size_t in_flight() const { return sender_->in_flight() + unreported_; }
   std::size_t max_message() const { return sender_->shape().max_record - kRecordHeader; }
   std::size_t window() const { return sender_->shape().slots; }
   bool uses_window() const { return windows_; }
-  const RingTransport::Counters& counters() const { return counters_; }
+  const CreditRingTransport::Counters& counters() const { return counters_; }
 
  private:
   struct Memory {
     MemoryRegion ring;     // written by the peer, by its own key or a window's
     MemoryRegion staging;  // source of WRITEs, at the same offset as in the peer's ring
     MemoryRegion small;
-    MemoryRegion head;
   };
 
-  RingState(TransportKind kind, bool windows, const RingOptions& options, Memory memory, Link link);
+  RingState(bool windows, const RingOptions& options, Memory memory, Link link);
   std::uint32_t longest() const;
   Status post_receive(std::uint32_t index);
   Status checked(const Status& posted);
   void lied(const Error& error);
-  Status ask_for_head();
   Status tell();
-  void publish(const Freed& freed);
-  void take_head();
   void take_freed(std::uint64_t word);
   Status open(const Deadline& deadline);
   Status open_window(const Deadline& deadline);
@@ -95,20 +89,15 @@ class RingState {
   Status reap_sends();
   Status reap_receives();
   Status reap();
-  // Polls both queues, and sets the timer of a blocked writer. False if there is an event of
-  // interest.
+  // Polls both queues. False if there is an event of interest.
   Result<bool> is_quiet(Interest interest);
-  Status set_timer(Nanos pause_ns);
   RegisteredSpan credit_buffer(std::uint64_t number) const;
-  RegisteredSpan head_answer() const;
   bool failed() { return !link_.usable() && link_.ended() && !link_.ended_cleanly(); }
 
-  TransportKind kind_;
   bool windows_;
   RingOptions options_;
   Memory memory_;
   Bytes ring_;  // the ring's bytes, which outlive its registration
-  Descriptor timer_;
   Link link_;
   // After link_, so that windows are destroyed before their queue pair.
   std::optional<Lessor> lessor_;
@@ -116,7 +105,6 @@ class RingState {
   bool opened_ = false;
   bool key_due_ = false;  // the peer's ring has a window; its first message is the key
   RemoteSpan peer_ring_;
-  RemoteSpan peer_head_;
   std::optional<RingSender> sender_;  // sender_ and receiver_ are set by meet()
   std::optional<RingReceiver> receiver_;
   std::uint32_t waiting_ = 0;   // records that arrived and were not returned yet
@@ -126,26 +114,7 @@ class RingState {
   std::uint64_t credits_sent_ = 0;
   std::uint64_t credits_done_ = 0;
   bool lied_ = false;  // ignore all further input of the peer
-  bool reading_head_ = false;
-  bool timer_set_ = false;
-  unsigned torn_in_a_row_ = 0;
-  Nanos pause_ns_ = 0;
-  Nanos ask_at_ = 0;  // the head is not READ again before this time
-  RingTransport::Counters counters_;
-};
-
-// The two kinds, as arguments for dial() and answer().
-struct CreditRing : RingState {
-  static constexpr TransportKind kKind = TransportKind::kCreditRing;
-  static auto make(const Device& device, const RingOptions& options, SharedQueue* shared) {
-    return RingState::make(kKind, device, options, shared);
-  }
-};
-struct ReadRing : RingState {
-  static constexpr TransportKind kKind = TransportKind::kReadRing;
-  static auto make(const Device& device, const RingOptions& options, SharedQueue* shared) {
-    return RingState::make(kKind, device, options, shared);
-  }
+  CreditRingTransport::Counters counters_;
 };
 
 }  // namespace rkv::rdma::detail

@@ -51,12 +51,10 @@ class SendReceiveState {
   static constexpr TransportKind kKind = TransportKind::kSendReceive;
 
   static Result<std::unique_ptr<SendReceiveState>> make(const Device& device,
-                                                        const SendReceiveOptions& options,
-                                                        SharedQueue* shared) {
+                                                        const SendReceiveOptions& options) {
     RKV_ASSIGN_OR_RETURN(Link link, Link::create(device, {.send_length = options.send_buffers,
                                                           .receive_length = options.receive_buffers,
-                                                          .inline_bytes = options.inline_bytes,
-                                                          .shared = shared}));
+                                                          .inline_bytes = options.inline_bytes}));
     const std::size_t stride = round_up_to_line(options.message_bytes);
     RKV_ASSIGN_OR_RETURN(
         MemoryRegion memory,
@@ -126,8 +124,7 @@ class SendReceiveState {
     return memory_.local((options_.send_buffers + index) * stride_, options_.message_bytes);
   }
   Status post(std::uint32_t index) {
-    const std::array<ReceiveRequest, 1> one = {
-        {{.wr_id = link_.receive_id(index), .buffer = receive_buffer(index)}}};
+    const std::array<ReceiveRequest, 1> one = {{{.wr_id = index, .buffer = receive_buffer(index)}}};
     return link_.post_receives(one);
   }
   Status start(std::uint64_t number, std::size_t length);
@@ -145,7 +142,7 @@ class SendReceiveState {
   std::uint64_t sent_ = 0;
   std::uint64_t done_ = 0;
   std::uint64_t reported_ = 0;
-  std::uint64_t arrived_ = 0;  // of the reaped and unreported sends: those that the peer has
+  std::uint64_t arrived_ = 0;  // reaped and unreported sends that the peer has received
   bool refused_ = false;
   bool lied_ = false;  // ignore all further input of the peer
   // Received messages that were not returned yet, as a ring of indexes.
@@ -157,12 +154,11 @@ class SendReceiveState {
 
 Status SendReceiveState::start(std::uint64_t number, std::size_t length) {
   const RegisteredSpan message = send_buffer(number).first(length);
-  const std::uint64_t id = link_.send_id(static_cast<std::uint32_t>(number));
   Batch batch = link_.queue_pair().batch();
   if (length <= std::min(options_.inline_bytes, link_.queue_pair().inline_bytes())) {
-    batch.send(id, OpFlags::kSignaled, inlined(message.bytes()));
+    batch.send(number, OpFlags::kSignaled, inlined(message.bytes()));
   } else {
-    batch.send(id, OpFlags::kSignaled, message);
+    batch.send(number, OpFlags::kSignaled, message);
   }
   return std::move(batch).submit();
 }
@@ -299,24 +295,23 @@ Result<bool> SendReceiveTransport::try_finish() {
 Result<SendReceiveTransport> SendReceiveBuilder::connect(const SocketAddress& peer,
                                                          const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
-  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::SendReceiveState>(
-                                       options, detail::shared_of(driver), peer, deadline));
+  RKV_ASSIGN_OR_RETURN(auto state, detail::dial<detail::SendReceiveState>(options, peer, deadline));
   return SendReceiveTransport(std::move(state));
 }
 
 Result<SendReceiveTransport> SendReceiveBuilder::accept(CmListener& listener,
                                                         const Deadline& deadline) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
-  RKV_ASSIGN_OR_RETURN(auto state, detail::answer<detail::SendReceiveState>(
-                                       options, detail::shared_of(driver), listener, deadline));
+  RKV_ASSIGN_OR_RETURN(auto state,
+                       detail::answer<detail::SendReceiveState>(options, listener, deadline));
   return SendReceiveTransport(std::move(state));
 }
 
 Result<AcceptingTransport<SendReceiveTransport>> SendReceiveBuilder::start_accept(
     ConnectRequest request) const {
   RKV_RETURN_IF_ERROR(detail::validate(options));
-  RKV_ASSIGN_OR_RETURN(auto state, detail::admit<detail::SendReceiveState>(
-                                       options, detail::shared_of(driver), std::move(request)));
+  RKV_ASSIGN_OR_RETURN(auto state,
+                       detail::admit<detail::SendReceiveState>(options, std::move(request)));
   return AcceptingTransport(SendReceiveTransport(std::move(state)));
 }
 

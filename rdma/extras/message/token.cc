@@ -36,10 +36,6 @@ Status check_ring(const Token& token) {
   if (!std::has_single_bit(token.slots)) {
     return fail(Code::kCorrupt, "the peer's number of messages is not a power of two");
   }
-  if (token.kind == TransportKind::kReadRing &&
-      (wraps(token.head) || token.head.address % Token::kHeadLineBytes != 0)) {
-    return fail(Code::kCorrupt, "the peer's line for the head is not aligned, or wraps around");
-  }
   return {};
 }
 
@@ -54,8 +50,6 @@ std::array<std::byte, Token::kBytes> encode(const Token& token) {
   store_le(out.data() + 8, token.max_message);
   store_le(out.data() + 12, token.slots);
   std::ranges::copy(token.ring.to_bytes(), out.begin() + 16);
-  store_le(out.data() + 36, token.head.address);
-  store_le(out.data() + 44, token.head.rkey);
   store_le(out.data() + kSummedBytes, checksum(out.data()));
   return out;
 }
@@ -80,10 +74,7 @@ Result<Token> decode(Bytes bytes, TransportKind expected) {
               .key_follows = (flags & 2) != 0,
               .max_message = load_le<std::uint32_t>(bytes.data() + 8),
               .slots = load_le<std::uint32_t>(bytes.data() + 12),
-              .ring = RemoteSpan::from_bytes(bytes.subspan<16, RemoteSpan::kWireBytes>()),
-              .head = {.address = load_le<std::uint64_t>(bytes.data() + 36),
-                       .length = expected == TransportKind::kReadRing ? Token::kHeadLineBytes : 0,
-                       .rkey = load_le<std::uint32_t>(bytes.data() + 44)}};
+              .ring = RemoteSpan::from_bytes(bytes.subspan<16, RemoteSpan::kWireBytes>())};
   if (flags > 3) return fail(Code::kCorrupt, "the peer's token has unknown flags");
   if (token.max_message == 0 || token.max_message > kMaxMessage) {
     return fail(Code::kCorrupt, "the peer's longest message is not from 1 to 16777216 bytes");

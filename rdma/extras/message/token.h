@@ -9,10 +9,9 @@
 //          8-11  longest message
 //         12-15  messages that may be held
 //         16-35  the ring that the peer writes into: address, length, key (RemoteSpan)
-//         36-47  address and key of the 64-byte line with the ring's head
+//         36-47  0; not looked at
 //         48-55  checksum over bytes 0 to 47
-// Integers are little-endian, except in the RemoteSpan, which has its own form. Downside: no byte
-// of the 56 is left, so version 2 must shorten a field.
+// Integers are little-endian, except in the RemoteSpan, which has its own form.
 //
 // Thread safety: values.
 #pragma once
@@ -26,12 +25,11 @@
 
 namespace rkv::rdma::detail {
 
-enum class TransportKind : std::uint8_t { kSendReceive = 1, kCreditRing = 2, kReadRing = 3 };
+enum class TransportKind : std::uint8_t { kSendReceive = 1, kCreditRing = 2 };
 
 struct Token {
   static constexpr std::size_t kBytes = 56;
   static constexpr std::uint16_t kVersion = 1;
-  static constexpr std::uint32_t kHeadLineBytes = 64;
 
   TransportKind kind = TransportKind::kSendReceive;
   bool sequenced = false;
@@ -39,7 +37,6 @@ struct Token {
   std::uint32_t max_message = 0;
   std::uint32_t slots = 0;
   RemoteSpan ring = {};
-  RemoteSpan head = {};
   friend bool operator==(const Token&, const Token&) = default;
 };
 static_assert(Token::kBytes <= kConnectRequestBytes && Token::kBytes <= kConnectReplyBytes);

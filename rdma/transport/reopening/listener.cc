@@ -57,7 +57,7 @@ KeptListener::~KeptListener() {
     const MutexLock lock(mutex_);
     ended = std::move(listener_);
     unused = std::move(prepared_);
-    ending_ = true;  // the device must not end before them
+    ending_ = true;  // the device must not end before these objects
   }
   ended.reset();
   unused.reset();
@@ -72,7 +72,7 @@ Status KeptListener::prepare(Transport& transport) {
     prepared_.reset();
   }
   auto listener = transport.listen(with_port(asked_, port()));
-  // Another process may have it since the last device was lost.
+  // Another process may have taken the port since the last device was lost.
   if (!listener && listener.error().code == Code::kConflict && asked_.ends_with(":0"))
     listener = transport.listen(asked_);
   if (!listener) return std::unexpected(listener.error());

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/mutex.h"
@@ -140,7 +141,7 @@ class KeptListener final : public Listener {
 
   const std::shared_ptr<Parts> parts_;
   const std::string asked_;          // the address as the caller gave it
-  std::atomic<std::uint16_t> port_;  // bound; a drawn one may change with the device
+  std::atomic<std::uint16_t> port_;  // the bound port; a drawn port may change with the device
   Waker idle_;
   std::unique_ptr<Listener> listener_;  // locked as KeptQueue::queue_
   mutable Mutex mutex_;
@@ -181,14 +182,14 @@ class Parts {
  public:
   explicit Parts(std::unique_ptr<Transport> first) : transport_(std::move(first)) {}
 
-  // For users' calls. Calls `call` under the lock with the current transport, or with nullptr if
+  // For users' calls. Runs `call` under the lock, with the current transport, or with nullptr if
   // there is none.
   template <class Call>
   auto with_transport(Call call) {
     const MutexLock lock(mutex_);
     return call(lost_ ? nullptr : transport_.get());
   }
-  // The transport of a queue that a guest is in.
+  // The transport of the queue that a guest has entered.
   Transport& transport_of_guest() const {
     const MutexLock lock(mutex_);
     return *transport_;

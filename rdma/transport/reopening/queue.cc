@@ -18,7 +18,7 @@ KeptQueue::~KeptQueue() {
     const MutexLock lock(mutex_);
     ended = std::move(queue_);
     unused = std::move(prepared_);
-    ending_ = true;  // the device must not end before them
+    ending_ = true;  // the device must not end before these objects
   }
   ended.reset();
   unused.reset();

@@ -36,14 +36,15 @@ std::unexpected<Error> call_error(int error) {
 }
 
 // Blocks while the server's queue of callers is full, until the deadline at most.
-Result<Fd> call(const std::string& directory, std::uint16_t port, const Deadline& deadline) {
-  const std::string path = socket_path(directory, port);
+Result<Fd> call(const ClientDirectory& directory, std::uint16_t port, const Deadline& deadline) {
+  const std::string path = socket_path(directory.path, port);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
     return fail(Code::kInvalidArgument,
                 "the path of the directory of the shared-memory sockets is too long");
   }
+  RKV_RETURN_IF_ERROR(trusted_directory(directory));
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) return fail_call(Code::kBusy, "socket", errno);
@@ -62,7 +63,7 @@ Result<Fd> call(const std::string& directory, std::uint16_t port, const Deadline
 Result<Fd> call_any(const std::string& chosen, std::uint16_t port, const Deadline& deadline) {
   Result<Fd> best = fail(Code::kUnreachable, "no directory of shared-memory sockets was found");
   bool first = true;
-  for (const std::string& directory : client_directories(chosen)) {
+  for (const ClientDirectory& directory : client_directories(chosen)) {
     Result<Fd> made = call(directory, port, deadline);
     if (made) return made;
     // The error of a later directory counts only if it says more than "nobody listens here".
@@ -87,6 +88,7 @@ Result<Answer> wait_for_answer(int socket, const Deadline& deadline) {
           Code::kUnreachable,
           "the server closed the connection: it is shutting down, or accepts no more clients");
     }
+    if (packet.lost_descriptors) return fail_call(Code::kBusy, "recvmsg", EMFILE, kRaiseLimit);
     if (packet.result == Packet::Result::kPacket) {
       answer.packet.resize(std::min(packet.length, answer.packet.size()));
       return answer;

@@ -232,8 +232,9 @@ std::byte* ShmConnection::find_remote(const Operation& operation, std::uint64_t 
   return nullptr;
 }
 
-// Reads the news first: memory that the client has withdrawn is not READ any more, as with an
-// adapter. The two system calls cost little compared with the copy of a value that is worth a READ.
+// Reads the news first, so that memory that the client has withdrawn is not READ any more, as with
+// an adapter. The two system calls cost little compared with the copy of a value that is worth a
+// READ.
 ShmConnection::Done ShmConnection::execute_peer_read(const Operation& operation) {
   if (operation.kind != Operation::Kind::kRead) return Done::kRefused;
   read_peer_news(kPeerNewsBeforeRead, kPeerNewsBeforeRead);
@@ -418,6 +419,13 @@ void ShmConnection::read_news() {
     const Packet packet = receive_packet(socket(), buffer, &descriptors);
     if (packet.result == Packet::Result::kNothing) return;
     if (packet.result == Packet::Result::kPacket && packet.length == 1) continue;  // a wake-up byte
+    if (packet.lost_descriptors) {
+      log_warn(EventName("no_descriptors"),
+               "the connection to {} is closed: there are no descriptors left for its memory: {}",
+               link_.peer, kRaiseLimit);
+      peer_ended_ = true;
+      return;
+    }
     peer_ended_ = packet.result == Packet::Result::kEnd || packet.length > buffer.size() ||
                   is_goodbye(Bytes(buffer).first(packet.length), link_.peer) ||
                   !link_.regions.take_in(Bytes(buffer).first(packet.length), descriptors);

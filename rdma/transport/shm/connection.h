@@ -23,6 +23,7 @@
 #include "rdma/transport/shm/queue.h"
 #include "rdma/transport/shm/reaper.h"
 #include "rdma/transport/shm/ring.h"
+#include "rdma/transport/socket_at_fork.h"
 
 namespace rkv::rdma::shm {
 
@@ -130,6 +131,7 @@ class ShmConnection final : public Connection {
   bool attached_ = false;
   std::atomic<bool> aborted_ = false;
   std::atomic<bool> alive_ = true;
+  const SocketAtFork at_fork_{socket()};
 };
 
 }  // namespace rkv::rdma::shm

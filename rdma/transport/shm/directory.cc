@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "common/parse.h"
+#include "rdma/transport/shm_directories.h"
 #include "rkv/rdma/address.h"
 
 namespace rkv::rdma::shm {
@@ -41,6 +42,17 @@ Result<ucred> peer_of(int socket) {
     return fail_call(Code::kPermission, "getsockopt(SO_PEERCRED)", errno);
   }
   return peer;
+}
+
+bool others_write(const struct stat& status) {
+  return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+}
+
+// Whether only root can create or replace the entry of that path in its directory.
+bool is_for_root_to_make(const std::string& path) {
+  struct stat parent{};
+  const std::string above = path.substr(0, std::max<std::size_t>(path.rfind('/'), 1));
+  return lstat(above.c_str(), &parent) == 0 && parent.st_uid == 0 && !others_write(parent);
 }
 
 // Returns the supplementary groups that a process had when it connected.
@@ -91,7 +103,7 @@ Result<std::string> server_directory(const std::string& chosen, std::optional<gi
   struct stat status{};
   if (lstat(path.c_str(), &status) != 0) return fail_call(Code::kPermission, "lstat", errno);
   if (!S_ISDIR(status.st_mode) || (status.st_uid != geteuid() && status.st_uid != 0) ||
-      (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+      others_write(status)) {
     return fail(Code::kPermission,
                 "the directory of the shared-memory sockets must be a directory that belongs to "
                 "this user or root and that nobody else can write: correct it, or choose another "
@@ -108,9 +120,37 @@ Result<std::string> server_directory(const std::string& chosen, std::optional<gi
   return path;
 }
 
-std::vector<std::string> client_directories(const std::string& chosen) {
-  if (const std::string path = chosen_directory(chosen); !path.empty()) return {path};
-  return {kSystemDirectory, own_directory()};
+Status check_named_directory(const std::string& chosen) {
+  const std::string path = chosen_directory(chosen);
+  if (path.empty() || path.starts_with('/')) return {};
+  return fail(Code::kInvalidArgument,
+              "the directory of the shared-memory sockets (RKV_SHM_DIR) must be an absolute path: "
+              "servers and clients have different working directories");
+}
+
+std::vector<ClientDirectory> client_directories(const std::string& chosen) {
+  if (std::string path = chosen_directory(chosen); !path.empty()) {
+    return {{.path = std::move(path), .trusts_owner = true}};
+  }
+  return {{.path = kSystemDirectory, .trusts_owner = is_for_root_to_make(kSystemDirectory)},
+          {.path = own_directory(), .trusts_owner = false}};
+}
+
+Status trusted_directory(const ClientDirectory& directory) {
+  if (directory.trusts_owner) return {};
+  struct stat status{};
+  if (lstat(directory.path.c_str(), &status) != 0) {
+    return fail_call(Code::kUnreachable, "lstat", errno,
+                     "no server on this host listens on that port over shared memory");
+  }
+  if (S_ISDIR(status.st_mode) && !others_write(status) &&
+      (status.st_uid == 0 || status.st_uid == geteuid())) {
+    return {};
+  }
+  return fail(Code::kPermission,
+              "the default directory of the shared-memory sockets belongs to another user, or "
+              "others can write in it: servers there are not trusted (kvclient doctor names it); "
+              "have root remove it, or choose another directory with RKV_SHM_DIR");
 }
 
 std::string socket_path(const std::string& directory, std::uint16_t port) {
@@ -147,17 +187,35 @@ Result<PeerProcess> trusted_client(int socket, std::optional<gid_t> group) {
   return PeerProcess{.pid = peer.pid};
 }
 
-Status trusted_server(int socket, const std::string& directory) {
+Status trusted_server(int socket, const ClientDirectory& directory) {
   RKV_ASSIGN_OR_RETURN(const ucred peer, peer_of(socket));
   if (peer.uid == 0 || peer.uid == geteuid()) return {};
   struct stat status{};
-  if (stat(directory.c_str(), &status) == 0 && status.st_uid == peer.uid &&
-      (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
+  if (directory.trusts_owner && stat(directory.path.c_str(), &status) == 0 &&
+      status.st_uid == peer.uid && !others_write(status)) {
     return {};
   }
   return fail(Code::kPermission,
               "a client trusts a shared-memory server only of root, its own user, or the owner of "
-              "the socket's directory");
+              "a directory that RKV_SHM_DIR names or root has made");
 }
 
 }  // namespace rkv::rdma::shm
+
+namespace rkv::rdma {
+
+std::vector<ShmDirectory> shm_directories(const ShmOptions& options) {
+  std::vector<ShmDirectory> all;
+  for (const shm::ClientDirectory& one : shm::client_directories(options.directory)) {
+    struct stat status{};
+    const bool exists = lstat(one.path.c_str(), &status) == 0;
+    const Status trusted = exists ? shm::trusted_directory(one) : Status();
+    all.push_back({.path = one.path,
+                   .exists = exists,
+                   .owner = status.st_uid,
+                   .is_trusted = trusted.has_value()});
+  }
+  return all;
+}
+
+}  // namespace rkv::rdma

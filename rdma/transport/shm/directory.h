@@ -22,9 +22,22 @@ Result<std::string> server_directory(const std::string& chosen, std::optional<gi
 // Looks up a group by name or number; returns nullopt for "". kInvalidArgument: there is no such
 // group.
 Result<std::optional<gid_t>> group_named(const std::string& group);
+// kInvalidArgument: the named directory is a relative path.
+Status check_named_directory(const std::string& chosen);
+
+// A directory that a client searches. Its owner is trusted if the user named the directory, or if
+// only root can have made it. /tmp/rkv-UID can be made by any user.
+struct ClientDirectory {
+  std::string path;
+  bool trusts_owner = false;
+};
 // Returns the directories that a client searches, in order: `chosen` alone, else RKV_SHM_DIR alone,
 // else /run/rkv and then /tmp/rkv-UID.
-std::vector<std::string> client_directories(const std::string& chosen);
+std::vector<ClientDirectory> client_directories(const std::string& chosen);
+// Call it before a socket in the directory is called. kPermission, unless the owner is trusted, or
+// the directory belongs to root or our own user and others cannot write in it. kUnreachable: it
+// does not exist.
+Status trusted_directory(const ClientDirectory& directory);
 
 std::string socket_path(const std::string& directory, std::uint16_t port);
 std::string lock_path(const std::string& directory, std::uint16_t port);
@@ -40,10 +53,9 @@ struct PeerProcess {
 // Checks a client for the server. kPermission, unless the client is root, has our own user id, or
 // has the group as its primary or a supplementary group.
 Result<PeerProcess> trusted_client(int socket, std::optional<gid_t> group);
-// Checks the owner of the socket in `directory` for a client. kPermission, unless the owner is
-// root, has our own user id, or owns `directory` and nobody else but root can have created the
-// socket there. Other users cannot choose the directory: the user names it, or only root can create
-// it.
-Status trusted_server(int socket, const std::string& directory);
+// Checks the server behind the socket in `directory` for a client. kPermission, unless the server
+// belongs to root or our own user. The owner of `directory` is also allowed if it is trusted and
+// only it or root can have created the socket there.
+Status trusted_server(int socket, const ClientDirectory& directory);
 
 }  // namespace rkv::rdma::shm

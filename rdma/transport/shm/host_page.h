@@ -11,9 +11,9 @@
 //      until the process has ended, or for a lock that is released with the process's descriptors.
 //      Linux releases those (exit_files) after every thread has marked its robust futexes
 //      (exit_mm). So "held" comes before "ended", and "ended" before "acknowledged by a successor".
-//  HOSTPAGE-2  The holder is a thread that does nothing else, with all signals blocked but
-//      those of faults. It ends when the transport ends or when the process does. exec() also marks
-//      the word.
+//  HOSTPAGE-2  The holder is a thread that does nothing else, with all signals blocked except those
+//      of faults. It ends when the transport ends or when the process does. exec() also marks the
+//      word.
 //  HOSTPAGE-3  A forked child does not inherit the word: it is marked when the server dies although
 //      the child has the page. (A child must not use the transport; descriptors are closed on
 //      exec.)

@@ -20,7 +20,6 @@
 namespace rkv::rdma::shm {
 namespace {
 
-constexpr int kBacklog = 128;
 constexpr int kCallersAtOnce = 16;
 constexpr int kPortTries = 256;
 constexpr std::uint16_t kFirstAnyPort = 49152;  // IANA's dynamic ports
@@ -101,7 +100,8 @@ Status ShmListener::open() {
       return fail_call(Code::kPermission, "chown", errno, kNotOurs);
     if (chmod(path_.c_str(), 0660) != 0) return fail_call(Code::kPermission, "chmod", errno);
   }
-  if (::listen(socket_.get(), kBacklog) != 0) return fail_call(Code::kIo, "listen", errno);
+  // All clients may reconnect at once.
+  if (::listen(socket_.get(), SOMAXCONN) != 0) return fail_call(Code::kIo, "listen", errno);
   RKV_RETURN_IF_ERROR(waker_.open());
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) return fail_call(Code::kBusy, "epoll_create1", errno);

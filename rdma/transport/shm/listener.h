@@ -3,7 +3,8 @@
 //
 // Invariants
 //  SHMLISTEN-1  The lock file is locked from before the socket is created until after it is
-//      removed. So a socket found there under the lock was left by a server that has died.
+//      removed. So a socket that is found while holding the lock was left by a server that has
+//      died.
 //  SHMLISTEN-2  A stranger introduces itself with its first packet. Silent strangers, at most
 //      kMaxStrangers, wait for at most kPatience and delay nobody. If there are more, the process
 //      that has most of them loses its oldest.

@@ -51,11 +51,14 @@ const char* PeerRegions::receive(int socket, Nanos now) {
   Charge charge = shared_->budget->take_regions(said->count);
   if (!charge) return kNoDescriptors;
   std::vector<Fd> descriptors;
+  bool has_lost = false;
   {
     const MutexLock lock(shared_->budget->receiving());
-    receive_packet(socket, buffer, &descriptors);
+    has_lost = receive_packet(socket, buffer, &descriptors).lost_descriptors;
   }
-  return take_in(Bytes(buffer).first(peeked.packet.length), descriptors, std::move(charge));
+  const char* const problem =
+      take_in(Bytes(buffer).first(peeked.packet.length), descriptors, std::move(charge));
+  return has_lost ? kNoDescriptors : problem;
 }
 
 bool PeerRegions::may_bring(std::size_t count, Nanos now) {

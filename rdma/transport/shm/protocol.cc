@@ -46,10 +46,10 @@ namespace {
 
 // REQUIRES: `message` has no iovec; it may have a control buffer.
 //
-// An end is believed only when the call after it says the same. Linux looks for a packet first and
-// at the peer's state afterwards: a peer that sends its last packet and closes between the two
-// makes one call return the end while that packet lies in the queue (unix_dgram_recvmsg; 107 of 2.3
-// million such packets on two processors). The packets of a peer that has closed are all there.
+// An end is believed only if the next call reports it too. Linux looks for a packet first, and at
+// the peer's state afterwards. If a peer sends its last packet and closes between the two, one call
+// returns the end while that packet lies in the queue (unix_dgram_recvmsg; 107 of 2.3 million such
+// packets on two processors). Once a peer has closed, all its packets are in the queue.
 Packet receive(int socket, MutableBytes buffer, msghdr& message, int flags) {
   iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
   message.msg_iov = &piece;
@@ -68,7 +68,8 @@ Packet receive(int socket, MutableBytes buffer, msghdr& message, int flags) {
       const bool nothing = errno == EAGAIN || errno == EWOULDBLOCK;
       return {.result = nothing ? Packet::Result::kNothing : Packet::Result::kEnd};
     }
-    // A packet of no bytes, which only an enemy sends, looks like an end and may have descriptors.
+    // A packet without bytes, which only an attacker sends, looks like an end and may have
+    // descriptors.
     if (ended || message.msg_controllen != 0) return {.result = Packet::Result::kEnd};
     ended = true;
   }
@@ -83,7 +84,8 @@ Packet receive_packet(int socket, MutableBytes buffer, std::vector<Fd>* descript
     message.msg_control = control.bytes.data();
     message.msg_controllen = control.bytes.size();
   }
-  const Packet packet = receive(socket, buffer, message, 0);
+  Packet packet = receive(socket, buffer, message, 0);
+  packet.lost_descriptors = descriptors != nullptr && (message.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); descriptors != nullptr && header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;

@@ -67,7 +67,7 @@ struct Accept {
   std::uint64_t to_server_bytes = 0;  // sizes of the rings; see ring.h
   std::uint64_t to_client_bytes = 0;
   std::array<std::byte, kAcceptDataBytes> data{};
-  std::uint32_t regions = 0;  // number that follows; a client waits for them before it READs
+  std::uint32_t regions = 0;  // how many follow; a client waits for them before it READs
 };
 static_assert(sizeof(Accept) == 240);
 
@@ -130,10 +130,15 @@ Bytes packet_of(const T& message) {
 // Sends one packet without blocking. Returns 0 or errno.
 int send_packet(int socket, Bytes packet, std::span<const int> descriptors = {});
 
+// The advice of a process that has no descriptors left. It is not the peer's fault.
+inline constexpr const char* kRaiseLimit = "raise the limit of open files (ulimit -n)";
+
 struct Packet {
   enum class Result : std::uint8_t { kPacket, kNothing, kEnd };
   Result result = Result::kNothing;
   std::size_t length = 0;  // real length; if it exceeds the buffer, the packet was truncated
+  // This process has no room for its descriptors: some or all of them are lost.
+  bool lost_descriptors = false;
 };
 // Takes one packet without blocking. kEnd: the peer closed, died, or the socket broke. Appends
 // received descriptors to `descriptors`; if that is nullptr, the kernel closes them.

@@ -49,8 +49,8 @@ class DescriptorBudget : public std::enable_shared_from_this<DescriptorBudget> {
   std::size_t held() const { return held_.load(std::memory_order_relaxed); }
   std::size_t limit() const { return limit_.load(std::memory_order_relaxed); }
   void set_limit(std::size_t limit) { limit_.store(limit, std::memory_order_relaxed); }
-  // Hold this lock while receiving descriptors. A packet may bring 253 of them, more than it says;
-  // the reserve for those exists once and not for every thread.
+  // Hold this lock while receiving descriptors. A packet may bring 253 of them, more than it
+  // announces. The reserve for those exists once, not for every thread.
   Mutex& receiving() RKV_RETURN_CAPABILITY(receiving_) { return receiving_; }
 
  private:
@@ -89,8 +89,8 @@ class Charge {
   std::size_t count_ = 0;
 };
 
-// A thread that closes descriptors. The first close() starts it. It does not keep the process: a
-// thread that is stuck when its Reaper is destroyed is left behind.
+// A thread that closes descriptors. The first close() starts it. The thread does not delay the end
+// of the process: if it is stuck when its Reaper is destroyed, it is left behind.
 class Reaper {
  public:
   Reaper();

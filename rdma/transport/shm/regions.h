@@ -6,8 +6,8 @@
 //
 // Invariants
 //  SHMREG-1  A connection learns of every region that exists when it is accepted, and of each later
-//      addition or removal, in that order: all of it is sent under one lock, and a socket keeps
-//      order.
+//      addition or removal, in that order. All announcements are sent under one lock, and a socket
+//      keeps order.
 //  SHMREG-2  Sends never block. A client whose socket is full has not read it for some hundred new
 //      regions: its connection ends.
 //  SHMREG-3  READs are bounded by the announced length, and the region's memory is never shorter

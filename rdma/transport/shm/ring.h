@@ -66,7 +66,7 @@ class RingWriter {
   // Copies the message in; publish() makes it visible. kFull: the consumer is asked to wake this
   // side when there is space. REQUIRES: the message is at most as long as ring_bytes() was given.
   Outcome place(Bytes message);
-  // Returns whether there was anything to publish.
+  // Makes placed messages visible. Returns whether there were any.
   bool publish();
   bool has_room(std::size_t message_bytes);
   void close() { store(shared_->producer.closed, 1, std::memory_order_seq_cst); }

@@ -13,7 +13,7 @@ namespace rkv::rdma {
 namespace shm {
 namespace {
 
-// To resolve the address to listen on, which is usually numeric.
+// Time limit to resolve the address to listen on, which is usually numeric.
 constexpr int kResolveMs = 2000;
 
 class LocalRegion final : public Region {
@@ -53,8 +53,10 @@ class ShmTransport final : public Transport {
       : shared_(std::make_shared<Shared>(std::move(directory), group)) {}
 
   std::string describe() const override {
-    return fmt::format("shm: memory shared with processes of this host ({})",
-                       client_directories(shared_->directory).front());
+    std::string directories;
+    for (const ClientDirectory& one : client_directories(shared_->directory))
+      directories += (directories.empty() ? "" : " or ") + one.path;
+    return fmt::format("shm: memory shared with processes of this host ({})", directories);
   }
 
   bool pins_receive_buffers() const override { return false; }
@@ -106,6 +108,7 @@ class ShmTransport final : public Transport {
 }  // namespace shm
 
 Result<std::unique_ptr<Transport>> open_shm(const ShmOptions& options) {
+  RKV_RETURN_IF_ERROR(shm::check_named_directory(options.directory));
   RKV_ASSIGN_OR_RETURN(const auto group, shm::group_named(options.group));
   return std::unique_ptr<Transport>(new shm::ShmTransport(options.directory, group));
 }

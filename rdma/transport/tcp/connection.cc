@@ -15,9 +15,9 @@ namespace rkv::rdma::tcp {
 namespace {
 
 constexpr std::size_t kInputBytes = std::size_t{16} << 10;
-// One connection does not keep a thread for longer.
+// Most bytes that one connection receives in a turn of a thread.
 constexpr std::size_t kMostAtOnce = std::size_t{256} << 10;
-// Shorter messages are copied, and sent together with what is beside them.
+// Shorter messages are copied, and sent together with their neighbours.
 constexpr std::size_t kCopiedBytes = std::size_t{16} << 10;
 constexpr std::uint32_t kReadsInFlight = 256;
 
@@ -47,15 +47,17 @@ Status TcpConnection::start() {
 }
 
 TcpConnection::~TcpConnection() {
-  if (number_ != 0) shared_->sockets.remove(number_);  // from here on nobody else calls
+  if (number_ != 0) shared_->sockets.remove(number_);  // ends calls of the SocketThread
   if (!link_.is_accepted && !is_dead_.load()) queue_.watch(link_.socket.get(), 0);
   {
     const MutexLock lock(in_);
     if (message_buffer_) queue_.give_back(*message_buffer_);
   }
-  // One that could not be started is destroyed on another thread than the queue's.
+  // An accepted connection that could not be started is destroyed on another thread than the
+  // queue's.
   if (is_started_ || !link_.is_accepted) queue_.forget(*this);
-  // What the peer has sent and nobody has read would make the system drop what is on the way to it.
+  // Unread bytes of the peer would make the system drop the bytes that are on their way to the
+  // peer.
   ::shutdown(link_.socket.get(), SHUT_WR);
   std::array<std::byte, 4096> ignored;
   constexpr int kMostParts = 256;  // a peer may send without end
@@ -69,12 +71,20 @@ ConnectionLimits TcpConnection::limits() const {
           .inline_bytes = options_.inline_bytes};
 }
 
+std::uint64_t TcpConnection::bytes_passed() const {
+  const MutexLock lock(out_);
+  return received_.load(std::memory_order_relaxed) + stream_.sent();
+}
+
+// Bytes that the peer has sent may still be in the socket. After abort() none of its atomics is
+// carried out: an atomic that has begun holds `out_` (TCPCONN-5).
 void TcpConnection::abort() {
   is_aborted_.store(true);
   break_off();
+  const MutexLock out(out_);
 }
 
-// Its reader finds the socket ended.
+// Ends the socket; the connection's reader notices that.
 void TcpConnection::break_off() {
   ::shutdown(link_.socket.get(), SHUT_RDWR);
 }
@@ -157,7 +167,8 @@ void TcpConnection::watch() {
 
 // ---- what was posted
 
-// nullptr: none that was sent. The messages before it have ended then.
+// Ends the messages that were sent, and returns the READ or atomic behind them; nullptr: none that
+// was sent.
 TcpConnection::Posted* TcpConnection::oldest_request() {
   sent_ = stream_.sent();
   end_sent();
@@ -186,7 +197,7 @@ void TcpConnection::end_sent() {
     end_oldest(Completion::Status::kOk);
 }
 
-// The messages behind it may have been sent long ago.
+// Also ends the messages behind the request, which may have been sent long ago.
 void TcpConnection::end_request() {
   end_oldest(Completion::Status::kOk);
   end_sent();
@@ -218,26 +229,28 @@ void TcpConnection::read() {
   const Nanos leaves_at = leaves_at_.load();
   const bool is_over = leaves_at != 0 && clock.now() >= leaves_at;
   if (!goes_on || is_over || waits_in_vain() || is_message_stuck()) return end();
-  // In kRoom the answers may all be sent by now: the next event must come nevertheless.
+  // In kRoom all answers may be sent by now, so EPOLLOUT is watched: the next event must come
+  // nevertheless.
   input_events_.store(expects_ == Expects::kBuffer ? 0U
                       : expects_ == Expects::kRoom ? std::uint32_t{EPOLLOUT}
                                                    : std::uint32_t{EPOLLIN});
   flush_answers();
 }
 
-// Its socket is not read for now, so that its end is not read either.
+// Whether the connection waits for a buffer or for room although its socket has ended. While it
+// waits, the socket is not read, so its end would not be seen.
 bool TcpConnection::waits_in_vain() const {
   if (expects_ != Expects::kBuffer && expects_ != Expects::kRoom) return false;
   pollfd socket{.fd = link_.socket.get(), .events = 0, .revents = 0};
   return ::poll(&socket, 1, 0) == 1 && (socket.revents & (POLLHUP | POLLERR)) != 0;
 }
 
-// False: the connection is over.
+// Returns false if the connection is over.
 bool TcpConnection::take_what_is_there() {
   if (!take_frames()) return false;
   bool is_empty = false;
   for (std::size_t taken = 0; taken < kMostAtOnce && !is_empty;) {
-    if (expects_ == Expects::kRoom) {  // what was taken makes some when it is sent
+    if (expects_ == Expects::kRoom) {  // sending the answers made so far makes room
       flush_answers();
       if (!take_frames()) return false;
     }
@@ -247,8 +260,8 @@ bool TcpConnection::take_what_is_there() {
   return true;
 }
 
-// kMessagePauses. It is looked at once in so long, since few messages are long enough to come in
-// parts.
+// Whether a message has paused for kMessagePauses. That is checked once per this time, since few
+// messages are long enough to come in parts.
 bool TcpConnection::is_message_stuck() {
   if (!message_buffer_ || expects_ == Expects::kLeave) return false;
   const SteadyClock clock;
@@ -263,7 +276,7 @@ bool TcpConnection::is_message_stuck() {
   return false;
 }
 
-// Straight to where a payload goes; what comes behind it, into the input.
+// Receives a payload directly into its destination, and the bytes behind it into the input.
 bool TcpConnection::receive(std::size_t* taken, bool* is_empty) {
   if (input_begin_ == input_end_) {
     input_begin_ = input_end_ = 0;
@@ -291,6 +304,7 @@ bool TcpConnection::receive(std::size_t* taken, bool* is_empty) {
   if (got <= 0) return false;
   auto bytes = static_cast<std::size_t>(got);
   *taken += bytes;
+  received_.store(received_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   *is_empty = bytes < room;
   if (expects_ == Expects::kPayload) {
     const std::size_t part = std::min(bytes, payload_.size());
@@ -306,10 +320,11 @@ void TcpConnection::take_payload(std::size_t bytes) {
   if (payload_.empty()) end_payload();
 }
 
-// False: the peer breaks the protocol.
+// Returns false if the peer breaks the protocol, or the connection was aborted.
 bool TcpConnection::take_frames() {
   for (;;) {
-    if (leaves_at_.load() != 0) expects_ = Expects::kLeave;  // flush() has refused what had gone
+    if (is_aborted_.load()) return false;
+    if (leaves_at_.load() != 0) expects_ = Expects::kLeave;  // flush() has refused a READ
     if (expects_ == Expects::kLeave) {
       input_begin_ = input_end_;
       return true;
@@ -333,7 +348,7 @@ bool TcpConnection::take_frames() {
     if (there < whole) return true;
     if (header->kind == Kind::kSend) {
       if (header->length > queue_.receive_bytes()) return false;
-      // A buffer is not kept for what has not come, where that has room here.
+      // If the rest of the message has not come, but fits into the input, it takes no buffer yet.
       if (there < whole + header->length && whole + header->length <= input_.size()) return true;
     }
     if (fixed_bytes(header->kind) != 0 && !has_room_for_answers()) {
@@ -365,7 +380,7 @@ bool TcpConnection::begin(const Header& header, const std::byte* fixed) {
   return false;
 }
 
-// False: all buffers are taken.
+// Returns false if all buffers are taken.
 bool TcpConnection::begin_message() {
   message_buffer_ = queue_.take_buffer(*this);
   if (!message_buffer_) {
@@ -395,7 +410,7 @@ bool TcpConnection::begin_answer() {
   return true;
 }
 
-// The connection is over.
+// Returns false: the connection is over.
 bool TcpConnection::take_refusal() {
   const MutexLock out(out_);
   const MutexLock state(state_);
@@ -417,7 +432,7 @@ void TcpConnection::end_payload() {
   end_request();
 }
 
-// A peer that takes no answers must not fill our memory with them.
+// A peer that takes no answers must not fill this process's memory with them.
 bool TcpConnection::has_room_for_answers() {
   const MutexLock out(out_);
   constexpr std::size_t kAtomicAnswerBytes = kHeaderBytes + 8;
@@ -427,7 +442,7 @@ bool TcpConnection::has_room_for_answers() {
          stream_.copied_bytes() <= own + OutStream::kMostReads * kAtomicAnswerBytes;
 }
 
-// Nothing behind it has an effect.
+// Refuses a request. Nothing that the peer sends behind it has an effect.
 void TcpConnection::refuse() {
   stream_.add_refusal();
   expects_ = Expects::kLeave;
@@ -446,6 +461,7 @@ bool TcpConnection::answer_read(const Target& target, std::uint32_t length) {
 
 bool TcpConnection::change_word(Kind kind, const AtomicRequest& request) {
   const MutexLock out(out_);
+  if (is_aborted_.load()) return false;
   std::uint64_t old = 0;
   {
     const Regions::Held regions(shared_->regions);

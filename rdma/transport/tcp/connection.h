@@ -1,20 +1,25 @@
 // TcpConnection: a TCP socket on which both ends send frames (protocol.h).
 //
-// Its socket is read by one thread at a time, which holds `in_`. That is the SocketThread for an
-// accepted connection, so that a peer's READs are answered whatever the queue's thread does; and
-// the queue's thread for one that this process has opened, with the SocketThread for its stand-in.
+// One thread at a time reads the socket, and holds `in_`. For an accepted connection that is the
+// SocketThread, so that a peer's READs are answered whatever the queue's thread does. For a
+// connection that this process has opened, it is the queue's thread, with the SocketThread as its
+// stand-in.
 //
 // Invariants:
-//  TCPCONN-1  `operations_` holds what was posted and has not ended, in order. An answer belongs to
-//      the oldest READ or atomic, and the messages before it are sent. They end in this order. A
-//      message ends when the kernel has all of it, so that sends_in_flight bounds what waits here.
-//  TCPCONN-2  Once the connection is dead nothing is posted, and nothing is delivered behind
-//      kDisconnected. Only a reader ends it, and delivers what is left as kFlushed.
-//  TCPCONN-3  What a peer sends is checked before it has any effect. Whatever breaks the protocol
-//      ends the connection, and so does one READ or atomic that is refused: behind kRefused nothing
-//      is sent, and the peer has kLeaves to close its end. An answer to what has not been sent to
-//      it breaks the protocol: memory that is still to be sent is not the user's again.
+//  TCPCONN-1  `operations_` holds the posted operations that have not ended, in order. An answer
+//      belongs to the oldest READ or atomic, and the messages before that are sent. Operations end
+//      in this order. A message ends when the kernel has all of it, so sends_in_flight bounds the
+//      operations that wait here.
+//  TCPCONN-2  Once the connection is dead, nothing is posted, and nothing is delivered behind
+//      kDisconnected. Only a reader ends the connection, and delivers the remaining operations as
+//      kFlushed.
+//  TCPCONN-3  A peer's input is checked before it has any effect. Input that breaks the protocol
+//      ends the connection, and so does one refused READ or atomic. Behind kRefused nothing is
+//      sent, and the peer has kLeaves to close its end. An answer to a request that has not been
+//      sent yet breaks the protocol: it would end operations before it, whose memory is still to be
+//      sent.
 //  TCPCONN-4  Locks are taken in this order: in_, out_, state_, then the queue's or a Regions'.
+//  TCPCONN-5  Once abort() has returned, no atomic of the peer changes memory.
 //
 // Thread safety: as Connection.
 #pragma once
@@ -29,6 +34,7 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "rdma/transport/socket_at_fork.h"
 #include "rdma/transport/tcp/out_stream.h"
 #include "rdma/transport/tcp/queue.h"
 
@@ -45,7 +51,7 @@ struct Link {
 class TcpConnection final : public Connection, private Watched {
  public:
   static constexpr Nanos kLeaves = kNanosPerSecond;
-  // A message that has begun and of which nothing more comes for so long ends the connection: it
+  // If nothing more of a begun message comes for this long, the connection ends: the message
   // occupies a receive buffer.
   static constexpr Nanos kMessagePauses = 10 * kNanosPerSecond;
 
@@ -63,10 +69,13 @@ class TcpConnection final : public Connection, private Watched {
   Bytes private_data() const override { return link_.peer_data; }
   const std::string& peer() const override { return link_.peer; }
   bool alive() const override { return !is_dead_.load() && !is_aborted_.load(); }
+  std::uint64_t bytes_passed() const override;
   void abort() override;
 
   // ---- for TcpQueue, on its thread
-  // Reads what is there. False: the connection is dead, and need not be looked at again.
+
+  // Reads the bytes that have come. Returns false if the connection is dead, and need not be looked
+  // at again.
   bool look();
   void buffer_came_back();
   void polled() { in_use_.fetch_sub(1, std::memory_order_relaxed); }
@@ -74,9 +83,9 @@ class TcpConnection final : public Connection, private Watched {
  private:
   enum class Expects : std::uint8_t {
     kHeader,
-    kRoom,     // for the answer to the request that comes next
-    kBuffer,   // for the message that comes next
-    kPayload,  // the rest of a message, or of what a READ or an atomic gets
+    kRoom,     // for the answer to the next request
+    kBuffer,   // for the next message
+    kPayload,  // the rest of a message, or of the answer to a READ or an atomic
     kLeave,    // nothing but the end
   };
   struct Posted {
@@ -84,7 +93,7 @@ class TcpConnection final : public Connection, private Watched {
     bool signaled = true;
     MutableBytes local{};
     std::uint64_t context = 0;
-    std::uint64_t end = 0;  // it is sent when the stream has sent so many bytes
+    std::uint64_t end = 0;  // it is sent when the stream has sent this many bytes
   };
 
   void on_socket() override;
@@ -139,29 +148,32 @@ class TcpConnection final : public Connection, private Watched {
   Mutex in_;
   Expects expects_ RKV_GUARDED_BY(in_) = Expects::kHeader;
   Header header_ RKV_GUARDED_BY(in_){};
-  MutableBytes payload_ RKV_GUARDED_BY(in_){};  // where the rest of the frame goes
+  MutableBytes payload_ RKV_GUARDED_BY(in_){};  // destination of the rest of the frame
   std::optional<std::uint32_t> message_buffer_ RKV_GUARDED_BY(in_){};
   std::vector<std::byte> input_ RKV_GUARDED_BY(in_);
   std::size_t input_begin_ RKV_GUARDED_BY(in_) = 0;
   std::size_t input_end_ RKV_GUARDED_BY(in_) = 0;
-  std::uint64_t messages_ RKV_GUARDED_BY(in_) = 0;  // that have begun
-  // is_message_stuck(): what was under way when it was looked at.
+  std::uint64_t messages_ RKV_GUARDED_BY(in_) = 0;  // number of messages that have begun
+  std::atomic<std::uint64_t> received_{0};          // bytes; written with in_
+  // For is_message_stuck(): when to look next, and the message under way at the last look.
   Nanos watched_until_ RKV_GUARDED_BY(in_) = 0;
   std::uint64_t watched_message_ RKV_GUARDED_BY(in_) = 0;
   std::size_t watched_left_ RKV_GUARDED_BY(in_) = 0;
 
-  Mutex out_;
+  mutable Mutex out_;
   OutStream stream_ RKV_GUARDED_BY(out_);
-  std::atomic<Nanos> leaves_at_{0};  // a request of the peer was refused; 0: none
+  std::atomic<Nanos> leaves_at_{0};  // until when the peer may leave after a refusal; 0: none
   std::uint32_t events_ RKV_GUARDED_BY(out_) =
       EPOLLIN | EPOLLERR;                             // the socket is watched for them
-  std::atomic<std::uint32_t> input_events_{EPOLLIN};  // to go on reading
+  std::atomic<std::uint32_t> input_events_{EPOLLIN};  // those needed to continue reading
 
   Mutex state_;
   std::vector<Posted> operations_ RKV_GUARDED_BY(state_);  // a ring
   std::uint64_t oldest_ RKV_GUARDED_BY(state_) = 0;
   std::uint64_t posted_ RKV_GUARDED_BY(state_) = 0;
-  std::uint64_t sent_ RKV_GUARDED_BY(state_) = 0;  // by the stream, as far as it was noted
+  std::uint64_t sent_ RKV_GUARDED_BY(state_) = 0;  // bytes sent by the stream, as noted last
+
+  const SocketAtFork at_fork_{link_.socket.get()};
 };
 
 }  // namespace rkv::rdma::tcp

@@ -11,7 +11,7 @@ namespace tcp {
 
 namespace {
 
-// An answer fits into the socket of somebody who has just called.
+// Time limit for an answer, which fits into the socket of a caller that has just connected.
 constexpr int kAnswerMs = 100;
 
 class TcpIncoming final : public Incoming {
@@ -78,7 +78,8 @@ Result<Fd> call_any(const std::string& address, const Deadline& deadline) {
   RKV_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, resolve(where, deadline));
   Result<Fd> last = fail(Code::kUnreachable, "the name has no address");
   const SteadyClock clock;
-  for (std::size_t i = 0; i < all.size(); ++i) {  // one that does not answer leaves time for others
+  // An address that does not answer must leave time for the others.
+  for (std::size_t i = 0; i < all.size(); ++i) {
     const int part_ms = deadline.left_ms() / static_cast<int>(all.size() - i);
     last = call(all[i], Deadline::after_ms(clock, part_ms));
     if (last || deadline.passed()) break;

@@ -127,7 +127,7 @@ void TcpListener::make_room() {
                                             [&](const Stranger& one) { return count[one.host]; }));
 }
 
-// False: it stays a stranger. True: it is introduced, or sent away.
+// Returns true if the stranger is introduced or sent away, false if it stays a stranger.
 bool TcpListener::hear(Stranger& stranger) {
   const MutableBytes rest = MutableBytes(stranger.said).subspan(stranger.length);
   const ssize_t got = ::recv(stranger.socket.get(), rest.data(), rest.size(), MSG_DONTWAIT);

@@ -11,9 +11,9 @@ namespace rkv::rdma::tcp {
 
 namespace {
 
-// Memory that is READ is written by others at the same time, as beside an adapter. ThreadSanitizer
-// would report that of the library's sendmsg(), so a plain system call sends it. The rest goes by
-// the library's, which shows ThreadSanitizer that what the peer does comes later.
+// Other threads may write memory while a peer READs it, as with an adapter. ThreadSanitizer would
+// report that for the library's sendmsg(), so a plain system call sends such memory. The rest goes
+// by the library's sendmsg(), which shows ThreadSanitizer that the peer's actions come later.
 ssize_t send_vectors(int socket, iovec* vectors, std::size_t count, bool are_read) {
   msghdr message{};
   message.msg_iov = vectors;
@@ -68,7 +68,7 @@ void OutStream::gather_bytes(const std::byte* bytes, std::size_t length) {
   gathered_ += length;
 }
 
-// Until the first byte of a READ is sent, its region may go: then it is refused.
+// If the region goes before the first byte of a READ is sent, the READ is refused.
 bool OutStream::gather_read(Piece& piece, const Regions::Held* regions, Access granted) {
   const std::byte* const memory =
       piece.is_refusal || regions == nullptr
@@ -101,7 +101,7 @@ bool OutStream::gather(const Regions::Held* regions, Access granted) {
     } else if (!gather_read(piece, regions, granted)) {
       return false;
     } else if (piece.is_refusal) {
-      pieces_.resize(i + 1);  // nothing comes behind it
+      pieces_.resize(i + 1);  // nothing is sent behind a refusal
     }
   }
   return true;
@@ -133,7 +133,7 @@ void OutStream::pop_sent() {
   drop_sent();
 }
 
-// Once all is sent; of a stream that never is, now and then.
+// Drops sent pieces and copies when all is sent, or now and then if that never happens.
 void OutStream::drop_sent() {
   constexpr std::size_t kPieces = 1024;
   constexpr std::size_t kCopiedBytes = std::size_t{1} << 20;
@@ -143,7 +143,7 @@ void OutStream::drop_sent() {
   next_ = copies_done_ = 0;
 }
 
-// 0: the connection must end.
+// Returns 0 if the connection must end.
 ssize_t OutStream::send_some(int socket, Regions& regions, Access granted) {
   if (reads_ == 0) {
     (void)gather(nullptr, granted);

@@ -1,10 +1,10 @@
-// OutStream: what a connection has to send, in order, until the socket has taken it.
+// OutStream: the bytes that a connection has to send, in order, until the socket has taken them.
 //
-// Frames are copied. Long messages are sent from where they are, and what a peer READs from the
-// region, which is looked up again each time that the socket takes a part of it: so a region may go
-// while half of it was sent, and then the connection must end.
+// Frames are copied. Long messages are sent from their own memory, and the bytes of a READ from the
+// region. The region is looked up again each time that the socket takes a part. So a region may go
+// when half of a READ was sent, and then the connection must end.
 //
-// Thread safety: none; the connection has a lock for it.
+// Thread safety: none; the connection has a lock for its stream.
 #pragma once
 
 #include <sys/types.h>
@@ -20,28 +20,30 @@ namespace rkv::rdma::tcp {
 
 class OutStream {
  public:
-  // A peer may have so many READs waiting here.
+  // A peer may have this many READs waiting here.
   static constexpr std::size_t kMostReads = 4096;
 
   bool empty() const { return next_ == pieces_.size(); }
   std::size_t reads() const { return reads_; }
-  // Copied, and not sent.
+  // Bytes that were copied and are not sent.
   std::size_t copied_bytes() const { return copies_.size() - copies_done_; }
-  // How many bytes were added and sent, since the beginning. What was added when `added()` was N is
-  // sent once `sent()` is N.
+  // Numbers of bytes that were added and sent since the beginning. The bytes that were added up to
+  // `added()` == N are sent once `sent()` is N.
   std::uint64_t added() const { return added_; }
   std::uint64_t sent() const { return sent_; }
 
-  // ---- what is added behind a refusal is counted in added(), and dropped
-  // A frame: its header, and what is copied behind it.
+  // ---- bytes that are added behind a refusal count in added(), but are dropped
+
+  // Adds a frame: its header, and the bytes behind it, which are copied.
   void add(const Header& header, Bytes behind);
-  // A message that stays as it is until it is sent.
+  // Adds a message, whose memory must not change until it is sent.
   void add_message(Bytes message);
-  // The answer to a READ that is allowed, or kRefused if it is not any more when it is sent.
+  // Adds the answer to a READ that is allowed now. The rights are checked again when its first byte
+  // is sent: if the region has been released meanwhile, the answer is kRefused.
   void add_read(const Target& target, std::uint32_t length);
   void add_refusal() { add_read({}, 0); }  // 0 is the key of no region
 
-  // One flush() sends so many bytes, so that one peer does not keep a thread.
+  // Most bytes that one flush() sends, so that one peer does not occupy a thread.
   static constexpr std::size_t kMostAtOnce = std::size_t{512} << 10;
   enum class Flushed : std::uint8_t {
     kAll,
@@ -65,11 +67,11 @@ class OutStream {
     std::uint32_t header_done = 0;
   };
   static constexpr std::size_t kMostVectors = 64;
-  // Of copies in one piece, which is kept until it is sent whole.
+  // Most bytes of copies in one piece. A piece is kept until it is sent whole.
   static constexpr std::size_t kCopiedTogether = std::size_t{64} << 10;
 
   ssize_t send_some(int socket, Regions& regions, Access granted);
-  // Fills vectors_. `regions`: nullptr if no READ waits. False: the connection must end.
+  // Fills vectors_. `regions`: nullptr if no READ waits. Returns false if the connection must end.
   bool gather(const Regions::Held* regions, Access granted);
   bool gather_read(Piece& piece, const Regions::Held* regions, Access granted);
   void gather_bytes(const std::byte* bytes, std::size_t length);

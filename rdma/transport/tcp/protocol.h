@@ -1,7 +1,7 @@
-// What the two ends of a TCP connection say to each other, as bytes. Numbers are little-endian.
+// The bytes that the two ends of a TCP connection exchange. Numbers are little-endian.
 //
-// The caller sends a Hello, and the listening end an Answer: both of fixed length. After an Answer
-// that accepts, both ends send frames: a Header, then what its kind has behind it.
+// The caller sends a Hello, and the listening end an Answer, both of fixed length. After an Answer
+// that accepts, both ends send frames: a Header, then the bytes that belong to its kind.
 //
 //   kSend                    `length` bytes: a message
 //   kRead                    a Target; answered by kData with `length` bytes
@@ -10,11 +10,12 @@
 //   kRefused                 nothing: the oldest request without an answer is refused, and the
 //                            sender sends nothing more
 //
-// Requests are answered in their order. Messages have no answer: one for which the receiver has no
-// buffer stays in the socket, and so does all behind it.
+// Requests are answered in their order. Messages have no answer. If the receiver has no buffer for
+// a message, the message and all bytes behind it stay in the socket.
 //
-// Everything decoded here comes from a peer, and nothing of it is believed: decode() checks kinds
-// and lengths, and the connection checks what only it knows.
+// Everything decoded here comes from a peer and is not trusted: decode() checks kinds and lengths,
+// and the connection checks what it alone knows.
+//
 // Thread safety: values and free functions.
 #pragma once
 
@@ -32,7 +33,7 @@ inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::size_t kRequestDataBytes = 56;
 inline constexpr std::size_t kAcceptDataBytes = 196;
 inline constexpr std::size_t kRejectDataBytes = 148;
-// Of a message or a READ.
+// The longest message or READ.
 inline constexpr std::uint32_t kLongest = std::uint32_t{1} << 30;
 
 struct Hello {
@@ -47,14 +48,15 @@ struct Answer {
   enum class Kind : std::uint32_t { kAccept = 1, kReject = 2, kWrongVersion = 3 };
   std::uint32_t version = kVersion;
   Kind kind = Kind::kAccept;
-  std::uint32_t length = 0;  // kAccept: the longest message; kReject: of the reason
+  std::uint32_t length = 0;  // kAccept: the longest message; kReject: length of the reason
   std::array<std::byte, kAcceptDataBytes> data{};
 };
 inline constexpr std::size_t kAnswerBytes = 20 + kAcceptDataBytes;
 
 std::array<std::byte, kHelloBytes> encode(const Hello& hello);
 std::array<std::byte, kAnswerBytes> encode(const Answer& answer);
-// Nothing: it is none. Another version decodes; only its number is meant to be looked at then.
+// nullopt: the bytes are not a Hello. A Hello of another version decodes, but only its version is
+// meaningful.
 std::optional<Hello> decode_hello(Bytes bytes);
 std::optional<Answer> decode_answer(Bytes bytes);
 
@@ -92,7 +94,7 @@ void encode(const AtomicRequest& request, std::byte* to);
 std::optional<Header> decode_header(const std::byte* from);
 Target decode_target(const std::byte* from);
 AtomicRequest decode_atomic(const std::byte* from);
-// How many bytes behind a header must be there before the frame can be begun.
+// How many bytes behind a header must have come before the frame can be begun.
 std::size_t fixed_bytes(Kind kind);
 
 }  // namespace rkv::rdma::tcp

@@ -3,11 +3,12 @@
 // Invariants:
 //  TCPQ-1  Completions of a connection are handed out in the order in which they were delivered.
 //  TCPQ-2  A receive buffer is free, delivered (in a completion that was not polled), or held by
-//      the user. A connection that goes gives the delivered ones back.
-//  TCPQ-3  No news is slept through (Dekker): the sleeper sets `is_asleep_`, then looks for news;
-//      who delivers makes news, then looks at `is_asleep_`. All are sequentially consistent.
+//      the user. A connection that is destroyed gives its delivered buffers back.
+//  TCPQ-3  No news is missed by a sleep (Dekker): the sleeper sets `is_asleep_`, then looks for
+//      news; a deliverer makes news, then looks at `is_asleep_`. All four accesses are sequentially
+//      consistent.
 //  TCPQ-4  Connections that this process has opened are read in poll() and wait(). While neither is
-//      called the SocketThread reads them.
+//      called, the SocketThread reads them.
 //
 // Thread safety: the queue's thread, except where said.
 #pragma once
@@ -59,19 +60,19 @@ class TcpQueue final : public Queue {
   // ---- for TcpConnection; any thread, unless it says otherwise
 
   void deliver(const Completion& one);
-  // An unsignaled operation is over: there is room to post.
+  // Call it when an unsignaled operation has ended: there is room to post.
   void room_came_back();
-  // Nothing: none is free. Then the connection is told when one is:
-  // TcpConnection::buffer_came_back().
+  // nullopt: no buffer is free. Then the queue calls TcpConnection::buffer_came_back() when one is
+  // free.
   std::optional<std::uint32_t> take_buffer(TcpConnection& connection);
   void give_back(std::uint32_t buffer);
   MutableBytes buffer(std::uint32_t number) {
     return {buffers_.data() + number * stride_, options_.receive_bytes};
   }
-  // A connection that this process has opened (TCPQ-4). The queue's thread.
+  // Adds a connection that this process has opened (TCPQ-4). The queue's thread.
   Status look_after(TcpConnection& connection, int socket);
-  // What such a connection's socket is watched for, `events` of epoll; 0: it is not watched any
-  // more.
+  // From now on such a connection's socket is watched for `events` of epoll; 0: it is not watched
+  // any more.
   void watch(int socket, std::uint32_t events);
   // Drops the completions of a connection that is being destroyed. The queue's thread.
   void forget(TcpConnection& connection);
@@ -97,7 +98,7 @@ class TcpQueue final : public Queue {
   SpinWindow spin_window_;
 
   std::vector<Completion> ready_;  // fetched
-  std::size_t next_ = 0;           // of ready_
+  std::size_t next_ = 0;           // index in ready_
   std::atomic<std::uint64_t> looks_{0};
   std::atomic<bool> has_news_{false};
   std::atomic<bool> has_room_{false};
@@ -107,7 +108,7 @@ class TcpQueue final : public Queue {
   std::vector<Completion> delivered_ RKV_GUARDED_BY(mutex_);
   std::vector<std::uint32_t> free_ RKV_GUARDED_BY(mutex_);
   std::vector<bool> is_held_;                                    // by the user
-  std::vector<TcpConnection*> starving_ RKV_GUARDED_BY(mutex_);  // wait for a buffer
+  std::vector<TcpConnection*> starving_ RKV_GUARDED_BY(mutex_);  // they wait for a buffer
   std::vector<TcpConnection*> opened_;                           // TCPQ-4
 };
 

@@ -1,5 +1,5 @@
-// What the parts of a TCP transport share. Every region, queue, listener and connection keeps it
-// alive.
+// State that the parts of a TCP transport share. Every region, queue, listener and connection keeps
+// it alive.
 #pragma once
 
 #include "rdma/transport/tcp/regions.h"

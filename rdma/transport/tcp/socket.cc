@@ -13,10 +13,9 @@ namespace rkv::rdma::tcp {
 
 namespace {
 
-constexpr int kBacklog = 128;
 constexpr const char* kTimedOut = "the server did not answer in time";
 
-// An IPv4 address in the form of IPv6 is called by its own.
+// An IPv4 address in IPv6 form is shown in its IPv4 form.
 std::string name_of(const sockaddr_storage& storage) {
   const auto* const raw = reinterpret_cast<const sockaddr*>(&storage);
   const auto* const six = reinterpret_cast<const sockaddr_in6*>(&storage);
@@ -45,7 +44,7 @@ Result<Fd> make_socket(const SocketAddress& address) {
   return socket;
 }
 
-// False: the deadline has passed.
+// Returns false if the deadline has passed.
 bool wait_for(int socket, short events, const Deadline& deadline) {
   while (!deadline.passed()) {
     pollfd waiting{.fd = socket, .events = events, .revents = 0};
@@ -91,7 +90,7 @@ Result<Fd> listen_on(const SocketAddress& address) {
   RKV_ASSIGN_OR_RETURN(Fd socket, make_socket(address));
   set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // connections of the last server may linger
   if (bind(socket.get(), address.raw(), address.length()) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0) {
+      ::listen(socket.get(), SOMAXCONN) != 0) {  // all clients may reconnect at once
     const int error = errno;
     if (error == EADDRINUSE) {
       return fail_call(Code::kConflict, "bind", error,
@@ -117,7 +116,8 @@ Result<Fd> call(const SocketAddress& address, const Deadline& deadline) {
     getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) return call_error(error);
   }
-  // A port of this host where nobody listens may be drawn for the caller itself.
+  // If nobody listens on a port of this host, the system may draw that very port for the caller
+  // itself.
   if (name_of_own_end(socket.get()) == name_of_peer(socket.get())) return call_error(ECONNREFUSED);
   set_options(socket.get());
   return socket;

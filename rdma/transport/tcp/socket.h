@@ -1,4 +1,4 @@
-// TCP sockets of this transport: their options, and what their addresses are called.
+// TCP sockets of this transport: their options, and the text of their addresses.
 //
 // Thread safety: free functions, any thread.
 #pragma once
@@ -14,18 +14,19 @@
 
 namespace rkv::rdma::tcp {
 
-// Nothing waits for more to send, and a peer whose host has ended is noticed within 3 s.
+// Sets the options: the kernel does not hold back short segments, and the end of a peer's host is
+// noticed within 3 s.
 void set_options(int socket);
-// "192.0.2.1:7471", also of an IPv4 address that came over an IPv6 socket; "?": it has none any
-// more.
+// Returns "192.0.2.1:7471", also for an IPv4 address of an IPv6 socket; "?": the socket has no peer
+// any more.
 std::string name_of_peer(int socket);
 std::string name_of_own_end(int socket);
 
-// kConflict: the port is taken. kPermission.
+// kConflict: the port is taken. kPermission: the system refuses it.
 Result<Fd> listen_on(const SocketAddress& address);
-// Blocks until the deadline at most. kUnreachable, kTimeout.
+// Connects. Blocks until the deadline at most. Fails with kUnreachable or kTimeout.
 Result<Fd> call(const SocketAddress& address, const Deadline& deadline);
-// All of it, blocking until the deadline at most. kTimeout, kDisconnected.
+// Sends all bytes. Blocks until the deadline at most. Fails with kTimeout or kDisconnected.
 Status send_all(int socket, Bytes bytes, const Deadline& deadline);
 Status receive_all(int socket, MutableBytes bytes, const Deadline& deadline);
 

@@ -60,7 +60,8 @@ Status SocketThread::add(std::uint64_t number, int socket, Care care, Watched& w
   return armed;
 }
 
-// 0: no moment. The set's node is used again: an entry that comes and goes allocates nothing.
+// Sets a moment; 0: none. The set's node is used again, so an entry that comes and goes allocates
+// nothing.
 void SocketThread::set(Nanos& moment, Nanos to, std::uint64_t number) {
   Moments::node_type node;
   if (moment != 0) node = moments_.extract(moments_.find({moment, number}));
@@ -173,7 +174,7 @@ void SocketThread::look_at_the_due() {
       bool is_due = false;
       if (socket.look_at == moment) {
         set(socket.look_at, 0, number);
-        is_due = socket.looks == socket.watched->looks();  // its queue's thread is away
+        is_due = socket.looks == socket.watched->looks();  // its queue has not polled since
         if (socket.is_watched) (void)arm(number, socket, EPOLL_CTL_MOD);
       }
       if (socket.call_at == moment) {

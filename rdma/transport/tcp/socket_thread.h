@@ -1,14 +1,15 @@
-// SocketThread: the one thread of a process that stands in for an adapter: it answers peers
+// SocketThread: the one thread of a process that takes the part of an adapter: it answers peers
 // whatever the threads of the program do.
 //
-// Sockets of accepted connections are its own (kOwn). Those of connections that this process has
-// opened are read by their queue's thread as long as that polls, which saves a wake-up; this thread
-// looks after them when it does not (kStandIn), kAbsent after something has come.
+// This thread reads the sockets of accepted connections (kOwn). A connection that this process has
+// opened is read by its queue's thread as long as that polls, which saves a wake-up. If the queue's
+// thread does not poll, this thread reads such a socket (kStandIn), kAbsent after something has
+// come.
 //
 // Invariants:
 //  TCPTHREAD-1  No call of a Watched is under way, and none begins, after remove() has returned.
-//  TCPTHREAD-2  A socket is watched until remove(), but a readable one of kStandIn wakes the thread
-//      once in kAbsent only.
+//  TCPTHREAD-2  A socket is watched until remove(). But a readable kStandIn socket wakes the thread
+//      only once per kAbsent.
 //
 // Thread safety: any thread. Calls of a Watched come from this thread, which must not call
 // remove().
@@ -32,8 +33,8 @@ namespace rkv::rdma::tcp {
 
 class Watched {
  public:
-  // The socket is ready for what it is watched for, or has ended, or a moment of call_at() has
-  // come.
+  // Called when a watched event of the socket has occurred, the socket has ended, or a moment of
+  // call_at() has come.
   virtual void on_socket() = 0;
   // Rises whenever the queue's thread looks after the connection. kStandIn only.
   virtual std::uint64_t looks() const = 0;
@@ -52,15 +53,16 @@ class SocketThread {
   SocketThread(const SocketThread&) = delete;
   SocketThread& operator=(const SocketThread&) = delete;
 
-  // kBusy: the system has no descriptor or thread left. The first add() does it too.
+  // Starts the thread, as the first add() also does. kBusy: the system has no descriptor or thread
+  // left.
   Status start();
-  // A number for one socket. Calls of it may come before add() returns.
+  // Returns a number for one socket. Calls for the socket may come before add() returns.
   std::uint64_t new_number() { return last_number_.fetch_add(1, std::memory_order_relaxed) + 1; }
-  // kBusy: as of start().
+  // kBusy: as for start().
   Status add(std::uint64_t number, int socket, Care care, Watched& watched);
   // Blocks until no call is under way.
   void remove(std::uint64_t number);
-  // What the socket is watched for, `events` of epoll, from now on; 0: nothing, not even its end.
+  // From now on the socket is watched for `events` of epoll; 0: for nothing, not even its end.
   void watch(std::uint64_t number, std::uint32_t events);
   void call_at(std::uint64_t number, Nanos moment);
 
@@ -71,7 +73,7 @@ class SocketThread {
     Watched* watched = nullptr;
     std::uint32_t events = 0;
     bool is_watched = true;
-    Nanos look_at = 0;        // kStandIn: 0: armed
+    Nanos look_at = 0;        // kStandIn: when to look; 0: the socket is armed
     std::uint64_t looks = 0;  // at the last event
     Nanos call_at = 0;        // 0: never
   };
@@ -87,13 +89,13 @@ class SocketThread {
 
   Mutex mutex_;
   ConditionVariable called_;
-  std::uint64_t calling_ RKV_GUARDED_BY(mutex_) = 0;  // whose call is under way
+  std::uint64_t calling_ RKV_GUARDED_BY(mutex_) = 0;  // number of the call under way
   std::unordered_map<std::uint64_t, Socket> sockets_ RKV_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> last_number_{0};
   using Moments = std::multiset<std::pair<Nanos, std::uint64_t>>;
   Moments moments_ RKV_GUARDED_BY(mutex_);           // to look or call
-  Moments::node_type spare_ RKV_GUARDED_BY(mutex_);  // of an entry that is gone
-  std::vector<std::uint64_t> due_;                   // of the thread: kept, to save allocations
+  Moments::node_type spare_ RKV_GUARDED_BY(mutex_);  // node of a removed entry
+  std::vector<std::uint64_t> due_;                   // used by the thread; kept to save allocations
   Fd epoll_;
   Waker waker_;
   std::atomic<bool> stopping_{false};

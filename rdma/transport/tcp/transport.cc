@@ -68,7 +68,7 @@ class TcpTransport final : public Transport {
     return std::unique_ptr<Queue>(std::move(queue));
   }
   Result<std::unique_ptr<Listener>> listen(const std::string& address) override {
-    RKV_RETURN_IF_ERROR(shared_->sockets.start());  // what it would lack is said here
+    RKV_RETURN_IF_ERROR(shared_->sockets.start());  // reports a lack of descriptors or threads now
     return TcpListener::listen(address);
   }
   Result<std::unique_ptr<Connection>> connect(Queue& queue, const ConnectionOptions& options,

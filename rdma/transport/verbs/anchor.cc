@@ -11,7 +11,7 @@
 namespace rkv::rdma::verbs {
 
 std::shared_ptr<Anchor> Anchor::drop(const Device& device, const GidEntry& gid) {
-  // Not used: the address is numeric.
+  // The clock is not used: the address is numeric.
   const SteadyClock clock;
   const auto found = resolve({.host = gid.to_string(), .port = 0}, Deadline::after_ms(clock, 0));
   if (!found || found->empty()) return nullptr;
@@ -23,7 +23,8 @@ std::shared_ptr<Anchor> Anchor::drop(const Device& device, const GidEntry& gid) 
   return std::make_shared<Anchor>(std::move(*events), std::move(*id));
 }
 
-// The watch stops reading at a loss. A device that failed may have been removed afterwards.
+// The watch stops reading when the device is lost. A device that failed may have been removed
+// afterwards.
 void Anchor::read_removal() {
   while (!removed_) {
     const auto event = events_.next();

@@ -2,7 +2,7 @@
 // the event of the device's removal, which a listener on every address does not. While it exists,
 // librdmacm keeps the device's context open.
 //
-// After a removal, also one that nobody has read yet, the Anchor's destructor closes the
+// After a removal, even one whose event nobody has read yet, the Anchor's destructor closes the
 // descriptors of that context. librdmacm closes them only when it next finds a different list of
 // devices, and never when the list is empty. A driver without disassociation (rxe) removes its
 // device only when the last context is closed. Without a removal the descriptors stay open:

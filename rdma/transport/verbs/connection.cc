@@ -37,8 +37,8 @@ bool is_atomic(const Operation& operation) {
 constexpr SendOps kPosted = SendOps::kSend | SendOps::kRead;
 constexpr SendOps kAtomics = SendOps::kCompareSwap | SendOps::kFetchAdd;
 
-// Verbs do not tell the longest inline message of a device in advance: some refuse more than they
-// have. So less is tried, down to none.
+// Verbs do not report a device's longest inline message in advance, and some devices refuse a
+// longer one. So shorter lengths are tried, down to 0.
 Result<PreparedQueuePair<>> create_pair(const Shared& shared, const VerbsQueue& queue,
                                         QueuePairOptions options) {
   auto made = QueuePair::create(shared.pd, queue.completions(), queue.completions(), options);
@@ -57,7 +57,7 @@ Result<std::unique_ptr<VerbsConnection>> VerbsConnection::create(VerbsQueue& que
   if (options.sends_in_flight == 0) {
     return fail(Code::kInvalidArgument, "a connection needs sends_in_flight of at least 1");
   }
-  // Besides the user's: the marker and a probe.
+  // Slots beside the user's: for the marker and a probe.
   const std::uint32_t slots = options.sends_in_flight + 1 + (options.peer_grants_reads ? 1U : 0U);
   RKV_ASSIGN_OR_RETURN(auto room, queue.room().reserve(slots));
   const Shared& shared = queue.shared();
@@ -120,7 +120,7 @@ void VerbsConnection::adopt(CmConnection link, std::string peer) {
 }
 
 VerbsConnection::~VerbsConnection() {
-  // Never connected: only the device's stray receives may name the number.
+  // If never connected, only the device's stray receives may name the number.
   if (!link_) {
     unconnected_.reset();
     queue_->forget(std::move(pair_));
@@ -156,7 +156,7 @@ void VerbsConnection::append(Batch& batch, const Operation& operation, std::uint
       unwritten_->expect_nothing(number);
     } else {
       unwritten_->expect(number, operation.local);
-      signal = true;  // a later operation's success says nothing of this one's data
+      signal = true;  // a later operation's success does not show that this one's data arrived
     }
   }
   if (signal) unsignaled_ = 0;
@@ -261,7 +261,7 @@ void VerbsConnection::look_at_silence() {
   if (!std::move(batch).submit()) return close();
   ++next_;
   probing_ = 1;
-  unsignaled_ = 0;  // its completion covers those before it
+  unsignaled_ = 0;  // its completion covers earlier operations
 }
 
 void VerbsConnection::finish(rdma::Completion& out) {
@@ -286,7 +286,8 @@ void VerbsConnection::tell_end(rdma::Completion& out) {
 }
 
 bool VerbsConnection::complete(const WorkCompletion& from, rdma::Completion& out) {
-  // Reported before: as the end without a marker, or soft-iWARP flushed a READ twice.
+  // It was reported before: as the end without a marker, or because soft-iWARP flushed a READ
+  // twice.
   if (from.wr_id < oldest_) [[unlikely]]
     return false;
   oldest_ = from.wr_id + 1;

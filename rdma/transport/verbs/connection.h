@@ -11,17 +11,18 @@
 // flushes the rest before the change to that state returns. So there kDisconnected follows when the
 // completion queue is empty.
 //
-// End of the peer's host: a host that ends without a word is noticed only by an operation in
-// flight. So look_at_silence(), which the queue calls every kLookEvery, posts a READ of no bytes
-// when nothing has come from the peer for kProbeAfter looks. It touches no memory and is not
-// reported. If it fails, or is not answered within kGiveUpAfter looks, the connection ends. The
-// latter is for providers that retry for longer, such as iWARP over TCP. No key is needed for it,
-// but SoftRoCE of Linux 6.1 ends the connection if a READ by key 0 is retransmitted. So it names
-// what the first READ of the connection named.
+// End of the peer's host: only an operation in flight notices a host that ends silently. So
+// look_at_silence(), which the queue calls every kLookEvery, posts a READ of no bytes when nothing
+// has come from the peer for kProbeAfter looks. It touches no memory and is not reported. If it
+// fails, or is not answered within kGiveUpAfter looks, the connection ends. The latter is for
+// providers that retry for longer, such as iWARP over TCP. No key is needed for it, but SoftRoCE of
+// Linux 6.1 ends the connection if a READ by key 0 is retransmitted. So a probe names the memory
+// that the first READ of the connection named.
 //
-// On iWARP a probe READs up to 8 bytes: soft-iWARP answers a READ of no bytes that comes while it
-// sends with what it sent, or by the end of the connection (siw_activate_tx). So there it needs
-// memory that the peer keeps open: only the side that connected probes, after its first READ.
+// On iWARP a probe READs up to 8 bytes. If a READ of no bytes comes while soft-iWARP sends, it
+// answers with the bytes that it was sending, or by the end of the connection (siw_activate_tx). So
+// there a probe needs memory that the peer keeps open: only the side that connected probes, after
+// its first READ.
 #pragma once
 
 #include <atomic>
@@ -80,7 +81,7 @@ class VerbsConnection final : public Connection {
   static constexpr std::uint32_t kProbeAfter = 3;   // so the peer was silent for more than 1 s
   static constexpr std::uint32_t kGiveUpAfter = 3;  // more than 1 s after the probe
   void look_at_silence();
-  // Something has come from the peer.
+  // Call it when something has come from the peer.
   void heard() { silent_looks_ = 0; }
   bool closed() const { return closed_; }  // kDisconnected has been given to the user
   void finish(rdma::Completion& out);
@@ -121,11 +122,11 @@ class VerbsConnection final : public Connection {
   std::uint64_t next_ = 0;              // number of the next request
   std::uint64_t oldest_ = 0;            // oldest not known to have completed
   std::uint64_t marker_ = ~std::uint64_t{0};
-  RemoteSpan probe_{};              // what a probe READs: no bytes, but on iWARP
+  RemoteSpan probe_{};              // the memory that a probe READs: no bytes, except on iWARP
   bool wants_probes_;               // whether the peer grants READs
-  bool probes_;                     // this side may look at a silent peer by a READ
+  bool probes_;                     // this side may probe a silent peer by a READ
   std::uint32_t probing_ = 0;       // probes in flight, at most one
-  std::uint32_t silent_looks_ = 0;  // since something came from the peer
+  std::uint32_t silent_looks_ = 0;  // number of looks since something came from the peer
   bool closing_ = false;
   bool closed_ = false;  // kDisconnected has been reported
   std::atomic<bool> alive_ = false;

@@ -1,6 +1,6 @@
 // Atomics that fail fast while the device is stuck, so that callers do not wait for it one after
-// the other. When a call has failed without an answer, calls in the next second fail at once
-// without using the device. Callers hold a lock while they wait (server/store/counter_cells.cc).
+// another. When a call has failed without an answer, calls in the next second fail at once without
+// using the device. Callers hold a lock while they wait (server/store/counter_cells.cc).
 //
 // Thread safety: as Atomics. Calls to the wrapped `atomics` are serialized.
 #pragma once

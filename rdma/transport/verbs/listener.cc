@@ -42,8 +42,8 @@ class VerbsIncoming final : public Incoming {
                                            private_data, &bound->events());
     if (!link) {
       Error error = link.error();
-      // The arguments were checked before. So the id cannot be accepted any more: the peer has
-      // left.
+      // The arguments were checked before, so the error means that the id cannot be accepted any
+      // more: the peer has left.
       const bool gone = error.code == Code::kInvalidArgument && private_data.size() <= 196;
       if (gone) error.code = Code::kDisconnected;
       return std::unexpected(error);

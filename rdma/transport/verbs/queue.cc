@@ -16,7 +16,7 @@
 namespace rkv::rdma::verbs {
 namespace {
 
-// Set in a wr_id: the rest is a receive buffer.
+// This bit of a wr_id says that the rest is the number of a receive buffer.
 constexpr std::uint64_t kReceiveBit = std::uint64_t{1} << 63;
 constexpr std::size_t kPollBatch = 64;
 constexpr std::size_t kCacheLine = 64;
@@ -114,9 +114,15 @@ void VerbsQueue::attach(VerbsConnection& connection) {
 
 void VerbsQueue::forget(std::shared_ptr<ibv_qp> pair) {
   ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_ERR;
-  report_teardown(
-      from_errno("ibv_modify_qp", ibv_modify_qp(pair.get(), &attributes, IBV_QP_STATE)));
+  ibv_qp_init_attr created{};
+  const int asked = ibv_query_qp(pair.get(), &attributes, IBV_QP_STATE, &created);
+  // Verbs have no transition from RESET to the error state. A pair in RESET has received nothing,
+  // so it needs none.
+  if (asked != 0 || attributes.qp_state != IBV_QPS_RESET) {
+    attributes.qp_state = IBV_QPS_ERR;
+    report_teardown(
+        from_errno("ibv_modify_qp", ibv_modify_qp(pair.get(), &attributes, IBV_QP_STATE)));
+  }
   const std::uint32_t qp_num = pair->qp_num;
   {
     const MutexLock lock(mutex_);
@@ -382,7 +388,7 @@ std::optional<int> VerbsQueue::begin_sleep() {
   return epoll_;
 }
 
-// A look closes connections, which moves none of connections_.
+// A look may close connections, but that moves no entry of connections_.
 void VerbsQueue::look_at_silence(Nanos now) {
   if (now < next_look_) [[likely]]
     return;
@@ -392,7 +398,7 @@ void VerbsQueue::look_at_silence(Nanos now) {
     connection->look_at_silence();
 }
 
-// Not longer than until the next look.
+// The sleep ends at the next look at the latest.
 int VerbsQueue::sleep_ms(const Deadline& deadline, Nanos now) const {
   if (connections_.empty()) return deadline.left_ms();
   const Nanos look = std::max<Nanos>(next_look_ - now, 0) / kNanosPerMs + 1;

@@ -96,8 +96,8 @@ class VerbsQueue final : public Queue {
   const CompletionQueue& completions() const { return completions_; }
   const SharedReceiveQueue& receives() const { return receives_; }
   const EventChannel& events() const { return events_; }
-  // How many of `bytes` that a peer lets READ a probe READs, and where they go; nobody looks at
-  // them.
+  // How many of the `bytes` that a peer lets this side READ a probe READs, and their destination,
+  // which nobody reads.
   std::size_t probed_bytes(std::size_t bytes) const;
   RegisteredSpan probe_sink(std::size_t bytes) const;
 
@@ -156,7 +156,7 @@ class VerbsQueue final : public Queue {
   std::vector<VerbsConnection*> ended_;  // see report_when_empty
   std::uint32_t polls_ = 0;
   std::uint32_t spins_ = 0;
-  Nanos next_look_ = 0;  // at the connections that are silent
+  Nanos next_look_ = 0;  // when to look at silent connections
   SpinWindow spin_window_;
   bool room_came_back_ = false;  // capacity freed by unreported completions; see wait()
   bool armed_ = false;

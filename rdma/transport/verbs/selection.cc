@@ -11,7 +11,7 @@
 namespace rkv::rdma::verbs {
 namespace {
 
-// The device of a local address, or the one that leads to a remote address.
+// Returns the device of a local address, or the device that leads to a remote address.
 Result<Device> device_of(const std::string& address, int within_ms) {
   const SteadyClock clock;
   const Deadline deadline = Deadline::after_ms(clock, within_ms);

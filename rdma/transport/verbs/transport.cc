@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 #include "common/check.h"
@@ -12,6 +13,7 @@
 #include "rdma/transport/verbs/own_atomics.h"
 #include "rdma/transport/verbs/selection.h"
 #include "rdma/transport/verbs/watch.h"
+#include "rkv/fork.h"
 #include "rkv/rdma/error.h"
 
 namespace rkv::rdma {
@@ -153,13 +155,33 @@ Result<std::unique_ptr<Connection>> VerbsTransport::connect_to(
 }  // namespace
 }  // namespace verbs
 
+namespace {
+// librdmacm opens the contexts of all devices, and keeps them open. A forked child would write to
+// the same registers of the adapter as its parent.
+struct FirstOpening {
+  const ForkGuard made{};
+  static const FirstOpening& note() {
+    static const FirstOpening first;
+    is_noted.store(true, std::memory_order_release);
+    return first;
+  }
+  static inline std::atomic<bool> is_noted = false;
+};
+}  // namespace
+
 Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options) {
+  if (FirstOpening::is_noted.load(std::memory_order_acquire) &&
+      FirstOpening::note().made.is_inherited()) {
+    return fail(Code::kUnsupported,
+                "the parent has used RDMA before fork(): use exec or posix_spawn, or fork first");
+  }
   RKV_ASSIGN_OR_RETURN(auto selected, verbs::select(options));
+  FirstOpening::note();
   auto& [device, port, gid] = selected;
   RKV_ASSIGN_OR_RETURN(ProtectionDomain pd, ProtectionDomain::allocate(device));
   std::optional<SocketAddress> source;
   if (options.gid_index >= 0) {
-    // Not used: the address is numeric.
+    // The clock is not used: the address is numeric.
     const SteadyClock clock;
     RKV_ASSIGN_OR_RETURN(
         const std::vector<SocketAddress> found,
@@ -167,7 +189,7 @@ Result<std::unique_ptr<Transport>> open_verbs(const VerbsOptions& options) {
     source = found.front();
   }
   RKV_ASSIGN_OR_RETURN(const DeviceAttributes limits, device.attributes());
-  // An iWARP device has a hardware address for a GID, which tells a reader nothing.
+  // An iWARP device has a hardware address as its GID, which means nothing to a reader.
   std::string description =
       limits.iwarp ? fmt::format("verbs: {} port {} ({})", device.name(), port, to_string(gid.type))
                    : fmt::format("verbs: {} port {} gid {} ({}, {})", device.name(), port,

@@ -1,15 +1,16 @@
 // Finds READs and atomics that completed without their data, which SoftRoCE of Linux 6.1 does when
 // packets are lost.
 //
-// Say that a request and the READ or atomic behind it were carried out, and the answers to both
+// Suppose that a request and the READ or atomic behind it were carried out, and the answers to both
 // were lost. The retried request is acknowledged with the number of the last packet that the peer
 // has seen, which is that of the READ. The kernel takes this plain acknowledgement for the READ's
 // answer: it reports success and writes nothing. (rxe_comp.c: COMPST_WRITE_SEND, and likewise the
-// retried answer in check_psn().) The buffer then holds what it held before, such as the answer of
-// an earlier READ.
+// retried answer in check_psn().) The buffer then still has its old bytes, such as the answer of an
+// earlier READ.
 //
 // So a secret number is put into the last bytes of each buffer, which the last packet overwrites.
-// A completion that finds it there is a failure: the operation was carried out, its result is lost.
+// If a completion finds the number there, the operation failed: it was carried out, but its result
+// is lost.
 //
 // Thread safety: none.
 #pragma once
@@ -36,10 +37,10 @@ class Unwritten {
     store_le(last, mark_);
     end = last;
   }
-  // Operation `number` writes no buffer.
+  // Notes that operation `number` writes no buffer.
   void expect_nothing(std::uint64_t number) { ends_[number & (ends_.size() - 1)] = nullptr; }
 
-  // Whether the operation, which has completed with success, has not written its buffer.
+  // Whether the operation has not written its buffer. REQUIRES: it has completed with success.
   bool has(std::uint64_t number) const {
     const std::byte* const end = ends_[number & (ends_.size() - 1)];
     return end != nullptr && load_le<std::uint64_t>(end) == mark_;

@@ -104,7 +104,7 @@ void VerbsWatch::on_event(const AsyncEvent& event) {
   }
 }
 
-// Queue pairs refer to the GID by its index, so a GID at another index counts as a loss.
+// Queue pairs refer to the GID by its index, so a GID that moved to another index counts as a loss.
 void VerbsWatch::look_at_port() {
   const auto port = shared_->device.port(shared_->port);
   if (!port) {

@@ -31,6 +31,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/mutex.h"
 #include "server/persistence/wal/log_stamp.h"

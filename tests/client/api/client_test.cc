@@ -351,7 +351,8 @@ TEST_F(ClientWithUser, UserAndSecretAreCheckedBeforeAnythingIsSent) {
   EXPECT_EQ(server_.connects, 0);
 }
 
-// What the connection manager of a server that ends says to those who have just called.
+// The connection manager of a server that ends gives such an answer to clients that have just
+// called.
 TEST_F(ClientTest, ARefusalWithoutAWordIsNotTheLastWord) {
   store("key", "value");
   ASSERT_TRUE(client().get("key"));

@@ -1,4 +1,5 @@
-// What a shared client knows of writes that a restart of the server may have lost (SHARED-2).
+// The knowledge of a shared client about writes that a restart of the server may have lost
+// (SHARED-2).
 #include "client/api/held_writes.h"
 
 #include <gtest/gtest.h>

@@ -184,7 +184,7 @@ class Attacker {
           Slot::of(fingerprint, small(64), Location::of(small(3), small(64))).bits;
     });
   }
-  // Of any length, counters and large heads among them.
+  // Makes a record of any length; counters and large heads are among them.
   void record() {
     ScriptedMemory& memory = *server_.memory;
     const std::string name = key();

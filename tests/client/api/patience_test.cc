@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/client/client_fixture.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv {
 namespace {

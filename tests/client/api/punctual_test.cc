@@ -1,4 +1,4 @@
-// What a client says of its deadlines to a server that begins nothing late.
+// The deadlines that a client sends to a server that begins no request late.
 #include <chrono>
 
 #include "tests/client/client_fixture.h"
@@ -35,8 +35,7 @@ TEST_F(PunctualServer, AWriteSaysUntilWhenItMayBegin) {
   EXPECT_EQ(by_us_.at(1), 0U);
 }
 
-// What was learnt of the server's clock so long ago allows for more drift than the time-out is
-// long.
+// The server's clock was learnt so long ago that its possible drift is longer than the time-out.
 TEST_F(PunctualServer, AfterALongSilenceItIsAskedTwice) {
   client();
   server_.clock.advance(1000 * kNanosPerSecond);

@@ -1,5 +1,5 @@
-// What a client says of writes that a server acknowledged before it started again (ACK-1, ACK-2),
-// and of requests to open a counter that were not answered.
+// A client's reports about writes that a server acknowledged before it started again (ACK-1,
+// ACK-2), and about requests to open a counter that were not answered.
 #include <gtest/gtest.h>
 
 #include "tests/client/client_fixture.h"

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/client/client_fixture.h"
+#include "tests/client/async/async_fixture.h"
 #include "tests/client/count_allocations.h"
 #include "tests/support/detached.h"
 
@@ -23,31 +23,6 @@ namespace rkv {
 namespace {
 
 using namespace std::chrono_literals;
-
-class AsyncClientTest : public ClientTest {
- protected:
-  AsyncClient& async() {
-    if (!async_) {
-      options_.timeout = 1000ms;
-      auto made = AsyncClient::connect(options_, std::make_shared<AnsweringTransport>(server_),
-                                       &server_.clock, &refusal_);
-      RKV_CHECK(made, "the fake server accepts");
-      async_ = std::make_unique<AsyncClient>(std::move(*made));
-    }
-    return *async_;
-  }
-  ~AsyncClientTest() override { async_.reset(); }
-  void run() {
-    const auto end =
-        std::chrono::steady_clock::now() + 20s;  // a thread of the client may be at work
-    while (async().in_flight() != 0) {
-      ASSERT_LT(std::chrono::steady_clock::now(), end) << "operations do not end";
-      async().poll();
-    }
-  }
-
-  std::unique_ptr<AsyncClient> async_;
-};
 
 using testing_support::Detached;
 
@@ -76,7 +51,7 @@ TEST_F(AsyncClientTest, ReadsWithoutAllocatingOnceItHasReadAsMuch) {
   EXPECT_EQ(testing::allocation_count(), before);
   EXPECT_EQ(found, 2 * kCount);
 
-  // Of a coroutine its frame alone.
+  // A coroutine allocates its frame only.
   found = 0;
   read_often(async(), keys.front(), kCount, found);
   const std::size_t begun = testing::allocation_count();

@@ -6,13 +6,17 @@
 #include <unistd.h>
 
 #include <array>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "client/cli/connect.h"
 #include "client/cli/options.h"
+#include "client/engine/option_table.h"
 
 namespace rkv::cli {
 namespace {
@@ -291,6 +295,28 @@ TEST(Parse, Defaults) {
   EXPECT_EQ(command.globals.client.gid_index, -1);
 }
 
+TEST(Parse, DefaultsOfTheReadmeAreThoseOfAClient) {
+  std::ifstream file("client/cli/README.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t begin = page.find("Defaults:");
+  const std::string defaults = page.substr(begin, page.find("\n\n", begin) - begin);
+  for (const client::ClientOption& option : client::kClientOptions) {
+    if (option.flag.empty()) continue;
+    const std::string flag = "--" + std::string(option.flag);
+    const std::size_t at = defaults.find("`" + flag + " ");
+    if (at == std::string::npos) {
+      EXPECT_TRUE(option.holds<std::string>() || option.least < option.most)
+          << flag << ": only help of numbers and texts says what is the default";
+      continue;
+    }
+    const std::size_t value = at + flag.size() + 2;
+    const std::string text = defaults.substr(value, defaults.find('`', value) - value);
+    const ClientOptions given = command_of({flag, text, "ping"}).globals.client;
+    const auto is_default = [&](auto place) { return given.*place == ClientOptions{}.*place; };
+    EXPECT_TRUE(std::visit(is_default, option.place)) << flag << " " << text;
+  }
+}
+
 TEST(Parse, OwnOptions) {
   const Command load = command_of({"load", "--verify", "--skip-bad", "--format", "tsv", "f"});
   EXPECT_TRUE(load.verify && load.skip_bad);
@@ -495,6 +521,7 @@ TEST(Program, MistakesAreToldInOneSentence) {
        2,
        "--ttl needs a time of at most 366d, not '99999999d'"},
       {{"put", "--ttl", "0s", "k", "v"}, 2, "--ttl needs a time above zero"},
+      {{"put", "--ttl", "0s", "--if-version", "3", "k", "v"}, 2, "--ttl needs a time above zero"},
       {{"scan", "--prefix", long_key}, 2, "--start and --end are limited to 1024 bytes"},
       {{"--hex", "scan", "--end", "x"}, 2, "'x' is not hexadecimal"},
       {{"dump", "--keys", "f", "--format", "deb822"}, 2, "dump writes tsv or jsonl"},
@@ -540,6 +567,15 @@ TEST(Program, UnreachableServerIsExitCode3) {
   EXPECT_EQ(ran.exit_code, 3);
   EXPECT_NE(ran.err.find("cannot reach 192.0.2.1:9: "), std::string::npos) << ran.err;
   EXPECT_EQ(run({"--server", "192.0.2.1:9", "--timeout", "200ms"}).exit_code, 3) << "the shell";
+}
+
+TEST(Program, AListWithOneServerTwiceIsAUsageError) {
+  const Ran ran = run({"--server", "192.0.2.1:9,192.0.2.1:9", "get", "k"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_EQ(ran.err,
+            "kvclient: --server needs each server of a group once, not "
+            "'192.0.2.1:9,192.0.2.1:9'\n");
+  EXPECT_EQ(run({"--server", "192.0.2.1:9,192.0.2.1:9", "doctor"}).exit_code, 2);
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ TEST(Doctor, APathThatIsNotUsedIsNotSaidToBe) {
   EXPECT_TRUE(says(found, "no device has a route to 127.0.0.1:7471")) << found;
   EXPECT_FALSE(says(found, "is used")) << found;
   EXPECT_TRUE(says(found, "of 2:")) << found;
-  // That nobody answers does not say that no device leads there.
+  // A missing answer does not mean that no device leads there.
   facts.verbs.chosen->why_not = Error{.code = Code::kTimeout, .call = "rdma_resolve_addr"};
   const std::string unknown = one(judge(facts), "gid").found;
   EXPECT_TRUE(says(unknown, "no route to 127.0.0.1:7471 was found: rdma_resolve_addr")) << unknown;

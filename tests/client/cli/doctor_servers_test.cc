@@ -170,6 +170,31 @@ TEST(Doctor, AGroupThatIsWhole) {
   EXPECT_TRUE(judge_groups(std::vector{good_server()}).empty()) << "in no group";
 }
 
+TEST(Doctor, OneListIsOfTheServersOfOneGroup) {
+  std::vector<ServerFindings> list(2, primary_of_three());
+  list[1].address = "192.0.2.2:7471";
+  for (ServerFindings& server : list)
+    server.has_stats = true;
+  EXPECT_TRUE(judge_one_group(list).empty());
+  list[1].epoch = 8;  // another primary of the same group
+  EXPECT_TRUE(judge_one_group(list).empty());
+  list[1].group->number = 9;  // of the same name
+  const auto findings = judge_one_group(list);
+  expect(findings, Level::kError, "servers", "another group than 192.0.2.1:7471", "off the list");
+  EXPECT_EQ(one(findings, "servers").subject, "192.0.2.2:7471");
+  list[1].has_stats = false;
+  EXPECT_TRUE(judge_one_group(list).empty()) << "nothing is known of it";
+  list[1].has_stats = true;
+  list[1].group.reset();
+  expect(judge_one_group(list), Level::kError, "servers", "of no group, but", "off the list");
+  std::swap(list[0].group, list[1].group);
+  expect(judge_one_group(list), Level::kError, "servers", "is of none", "off the list");
+  list[1].group.reset();
+  expect(judge_one_group(list), Level::kError, "servers", "of no group, as", "--servers");
+  list[1].epoch = list[0].epoch;
+  EXPECT_TRUE(judge_one_group(list).empty()) << "one process: judge_list() says so";
+}
+
 TEST(Doctor, TheSameAddressTwiceIsAnErrorInAGroupToo) {
   const std::vector<ServerFindings> list(2, primary_of_three());
   expect(judge_list(list), Level::kError, "servers", "the same process", "remove one");
@@ -183,6 +208,11 @@ TEST(Doctor, AGroupThatIsNotWhole) {
   expect(findings, Level::kWarning, "replica", "connected to the primary", "catches up");
   EXPECT_EQ(one(findings, "replica").subject, "n2 (192.0.2.2:7471)");
   EXPECT_EQ(count(findings, Level::kWarning), 1U);
+  facts.group->members[1].unreachable = true;
+  findings = judge_groups(std::span(&facts, 1));
+  expect(findings, Level::kWarning, "replica", "cannot be reached", "open the port");
+  EXPECT_EQ(count(findings, Level::kWarning), 1U);
+  facts.group->members[1].unreachable = false;
   facts.group->members[1].in_sync = true;
   facts.group->members[2].in_sync = false;
   expect(judge_groups(std::span(&facts, 1)), Level::kWarning, "replica", "not connected", "`ps`");
@@ -199,6 +229,10 @@ TEST(Doctor, AGroupWithoutEtcd) {
   EXPECT_EQ(count(judge_groups(std::span(&facts, 1)), Level::kWarning), 0U);
   facts.group->etcd_silent_s = 40;
   expect(judge_groups(std::span(&facts, 1)), Level::kWarning, "etcd", "for 40 s", "etcdctl");
+  facts.group->etcd_silent_s = 0;
+  facts.group->etcd_refuses_s = 40;
+  expect(judge_groups(std::span(&facts, 1)), Level::kWarning, "etcd", "stored no change for 40 s",
+         "alarm list");
 }
 
 TEST(Doctor, ABackupThatKnowsNoPrimary) {

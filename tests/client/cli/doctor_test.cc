@@ -197,6 +197,20 @@ TEST(Doctor, OnlySharedMemoryWhenThatIsAskedFor) {
   EXPECT_FALSE(has(judge(facts, asked(Transport::kVerbs)), "shared_memory"));
 }
 
+TEST(Doctor, TheDirectoriesOfSharedMemoryAndWhoseTheyAre) {
+  MachineFacts facts = without_device();
+  facts.shm_directories = {{.path = "/run/rkv"},
+                           {.path = "/tmp/rkv-7", .exists = true, .owner = 7}};
+  const std::string good = one(judge(facts), "shared_memory").found;
+  EXPECT_TRUE(says(good, "/run/rkv does not exist; /tmp/rkv-7 belongs to user number 7")) << good;
+  facts.shm_directories.back().owner = 8;
+  facts.shm_directories.back().is_trusted = false;
+  const Finding stranger = one(judge(facts), "shared_memory", "/tmp/rkv-7");
+  EXPECT_EQ(stranger.level, Level::kWarning);
+  EXPECT_TRUE(says(stranger.found, "another user (number 8)")) << stranger.found;
+  EXPECT_TRUE(says(stranger.advice, "`RKV_SHM_DIR`")) << stranger.advice;
+}
+
 TEST(Doctor, ALineHasLevelCheckSubjectAndAdvice) {
   EXPECT_EQ(to_line({.check = "port",
                      .subject = "rxe0/1",

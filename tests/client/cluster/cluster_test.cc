@@ -21,6 +21,7 @@
 #include "common/auth/digest.h"
 #include "common/random.h"
 #include "tests/client/answering_transport.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv {
 namespace {

@@ -1,10 +1,11 @@
-// What a GET says of its value's durability, and GETs that insist on it: WMARK-1 to WMARK-3 of
+// The durability that a GET reports, and GETs that insist on one: WMARK-1 to WMARK-3 of
 // watermarks.h, GETOP-4 of get_op.h.
 #include <gtest/gtest.h>
 
 #include "common/random.h"
 #include "common/scan.h"
 #include "tests/client/client_fixture.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv {
 namespace {
@@ -223,7 +224,7 @@ TEST_F(DurableGetTest, AnAnswerIsLeftBehindWhenItsConnectionCannotBeDrained) {
   EXPECT_TRUE(client().ping());
 }
 
-// What was known of one epoch says nothing of another: there the same numbers may be other writes.
+// Knowledge of one epoch does not hold in another: there the same numbers may be other writes.
 TEST_F(DurableGetTest, AnotherEpochBeginsWithoutKnowledge) {
   store("key", "value");
   marks(1, 1);

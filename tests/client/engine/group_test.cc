@@ -23,7 +23,7 @@ class GroupTest : public ClientTest, public ::testing::WithParamInterface<bool> 
     options_.server = "a:1,b:2";
     server_.answer = [this](const Request& request) { return answer(request); };
   }
-  // What the server knows: `missing` keys it does not have.
+  // The server's answers: it does not have the `missing` keys.
   std::optional<Response> answer(const Request& request) const {
     if (request.opcode != Opcode::kGet) return Response{.version = Version::of(1, 7)};
     Response missing;
@@ -367,14 +367,14 @@ TEST_P(GroupTest, TheNextPrimaryIsAskedAlsoAboutTheGroupsFirstWrites) {
 }
 
 TEST_P(GroupTest, AServerOfAnotherGroupIsNotAsked) {
-  server_.group = 7;
+  server_.store = 7;
   ASSERT_TRUE(client().put("key", "before"));
   server_.remembers = true;
   server_.dies_after = true;
   server_.die_at_send = 1;
   server_.before_connect = [this] {
     server_.memory = std::make_unique<ScriptedMemory>(ScriptedMemory::kEpoch + 1);
-    server_.group = 8;
+    server_.store = 8;
   };
   const auto put = client().put("key", "value");
   ASSERT_FALSE(put);

@@ -241,7 +241,7 @@ TEST_F(PackedAdditions, ThatWereNotSentWhenTheConnectionEndedAreMade) {
   EXPECT_EQ(client().stats().reconnects, 1U);
 }
 
-// What the first server had no time for goes to a server that takes other packs.
+// Additions that the first server had no time for go to a server that takes other packs.
 TEST_F(PackedAdditions, GoOneByOneToTheNextServer) {
   open(128);
   server_.die_at_send = 1;

@@ -1,4 +1,4 @@
-// What a client does when the marks do not say what it waits for: looks again, then asks.
+// A client whose awaited version the marks do not cover yet: it looks again, then asks.
 #include <gtest/gtest.h>
 
 #include "tests/client/client_fixture.h"

@@ -11,6 +11,7 @@
 
 #include "client/get/get.h"
 #include "tests/client/get/scripted_memory.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::client {
 

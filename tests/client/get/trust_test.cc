@@ -15,7 +15,7 @@ namespace {
 
 constexpr Nanos kMs = kNanosPerMs;
 
-// What holds of a host and of a primary, and what a canary leaves out.
+// The rules for a host and a primary, each of which a canary may leave out.
 struct Rules {
   std::int64_t drift_percent = kClockDriftPercent;
   std::int64_t slew_percent = 10;

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "client/link/link.h"
-#include "rdma/transport/sim/fabric.h"
+#include "tests/sim/network/fabric.h"
 
 namespace rkv::client {
 namespace {

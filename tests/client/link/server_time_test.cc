@@ -1,4 +1,4 @@
-// What a client says of the server's clock is never too late (STIME-2), whatever the clocks do.
+// A client's bound for the server's clock is never too late (STIME-2), whatever the clocks do.
 #include "client/link/server_time.h"
 
 #include <gtest/gtest.h>

@@ -24,6 +24,18 @@ TEST(Servers, OneServerHasNoOther) {
   EXPECT_EQ(servers.current(), "a:1");
 }
 
+// The last attempt before a deadline has 50 ms.
+TEST(Servers, AnAttemptThatWasCutDoesNotHideWhatOneBeforeHasSaid) {
+  Servers servers("a:1,b:2");
+  (void)servers.failed("of another group", "");
+  (void)servers.failed("no answer in time", "", true);
+  (void)servers.failed("no answer in time", "", true);
+  EXPECT_EQ(servers.tried(), "a:1: of another group; b:2: no answer in time");
+  (void)servers.failed("unreachable", "");
+  (void)servers.failed("no answer in time", "");
+  EXPECT_EQ(servers.tried(), "a:1: no answer in time; b:2: unreachable");
+}
+
 TEST(Servers, AllAreTriedBeforeAWait) {
   Servers servers("a:1,b:2,c:3");
   EXPECT_TRUE(servers.failed("unreachable", ""));

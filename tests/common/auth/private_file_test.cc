@@ -1,8 +1,10 @@
 #include "common/auth/private_file.h"
 
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -54,7 +56,7 @@ TEST_F(PrivateFile, IsReadWholeUpToTheLimit) {
 }
 
 TEST_F(PrivateFile, IsRefusedWhenOthersHaveAccess) {
-  for (const mode_t mode : {0640U, 0604U, 0620U, 0602U, 0610U, 0601U, 0644U}) {
+  for (const mode_t mode : {0604U, 0620U, 0602U, 0610U, 0601U, 0644U, 0660U, 0650U, 0444U}) {
     make("secret", mode);
     EXPECT_THAT(refusal(Code::kPermission), HasSubstr("chmod 600")) << mode;
   }
@@ -67,6 +69,36 @@ TEST_F(PrivateFile, IsRefusedWhenItIsMissingOrNotAFile) {
   std::filesystem::remove(path_);
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);  // has no writer, which open() would wait for
   EXPECT_THAT(refusal(Code::kInvalidArgument), HasSubstr("not a regular file"));
+}
+
+// As Kubernetes mounts a secret for a process with fsGroup, and systemd for a service with User=.
+TEST_F(PrivateFile, OfRootMayBeReadableByOurGroup) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  constexpr gid_t kGroup = 54003;
+  constexpr uid_t kUser = 54001;
+  const auto reads_as = [&](uid_t user, gid_t group) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool changed = setgroups(0, nullptr) == 0 && setgid(group) == 0 && setuid(user) == 0;
+      std::string problem;
+      _exit(!changed ? 64 : read_private_file(path_, 10, &problem) ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+  };
+  ASSERT_EQ(chmod(directory_.c_str(), 0755), 0);
+  make("secret", 0440);
+  ASSERT_EQ(chown(path_.c_str(), 0, kGroup), 0);
+  EXPECT_EQ(reads_as(kUser, kGroup), 0);
+  EXPECT_EQ(reads_as(kUser, kGroup + 1), 1);
+  EXPECT_EQ(reads_as(0, kGroup), 0);
+  EXPECT_EQ(reads_as(0, kGroup + 1), 1) << "a group of others";
+  ASSERT_EQ(chown(path_.c_str(), kUser, kGroup), 0);
+  EXPECT_EQ(reads_as(kUser, kGroup), 1) << "not of root";
+  ASSERT_EQ(chown(path_.c_str(), 0, kGroup), 0);
+  ASSERT_EQ(chmod(path_.c_str(), 0444), 0);
+  EXPECT_EQ(reads_as(kUser, kGroup), 1);
 }
 
 TEST_F(PrivateFile, IsRefusedWhenItBelongsToAnotherUser) {

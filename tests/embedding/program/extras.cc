@@ -1,16 +1,12 @@
 // A foreign program on the extras of the verbs library: something of each part, and calls that need
 // no device. Another test checks that every header is installed.
 #include <rkv/rdma/channel.h>
+#include <rkv/rdma/dial.h>
 #include <rkv/rdma/error.h>
-#include <rkv/rdma/group/barrier.h>
-#include <rkv/rdma/group/cluster_file.h>
-#include <rkv/rdma/group/exchange.h>
-#include <rkv/rdma/group/multi_channel.h>
 #include <rkv/rdma/message/any_transport.h>
 #include <rkv/rdma/message/credit_ring.h>
 #include <rkv/rdma/message/memory_transport.h>
 #include <rkv/rdma/message/operations.h>
-#include <rkv/rdma/message/read_ring.h>
 #include <rkv/rdma/message/send_receive.h>
 #include <rkv/rdma/message/stream.h>
 #include <rkv/rdma/read_plan.h>
@@ -53,12 +49,7 @@ bool refuses(const B& builder) {
   return !none && none.error().code == rkv::Code::kInvalidArgument;
 }
 
-bool groups_work() {
-  const auto cluster = Cluster::parse("0 a:1\n1 b:1\n");
-  return cluster && cluster->size() == 2 && barrier_step_count(BarrierKind::kTree, 2, 0) == 2;
-}
-
-// What needs a device, and is only linked.
+// Functions that need a device are only linked.
 template <class... Function>
 bool linked(Function... function) {
   return ((function != nullptr) && ...);
@@ -69,10 +60,9 @@ bool linked(Function... function) {
 int main() {
   if (!messages_work()) return 1;
   if (!refuses(SendReceiveBuilder{{.message_bytes = 0}}) ||
-      !refuses(CreditRingBuilder{{.ring_bytes = 1}}) || !refuses(ReadRingBuilder{{.slots = 3}})) {
+      !refuses(CreditRingBuilder{{.ring_bytes = 1}}) || !refuses(CreditRingBuilder{{.slots = 3}})) {
     return 2;
   }
-  if (!groups_work()) return 3;
-  if (!linked(&Barrier::create, &Channel::adopt, &Operations::create, &ReadPlan::make)) return 4;
-  std::printf("messages, groups\n");
+  if (!linked(&Channel::adopt, &Operations::create, &ReadPlan::make)) return 3;
+  std::printf("messages\n");
 }

@@ -44,7 +44,7 @@ template <class A, class B>
 concept Combines = requires(A a, B b) { a | b; };
 static_assert(Combines<AccessFlags, AccessFlags> && !Combines<AccessFlags, OpFlags>);
 
-// What is under a lock stays there.
+// A value under a lock cannot be moved away.
 static_assert(!std::is_move_constructible_v<Locked<QueuePair>>);
 
 TEST(LockedValues, AreReachedByOneThreadAtATimeAndComeOutAgain) {

@@ -448,6 +448,8 @@ int ibv_destroy_qp(ibv_qp*) {
   return 0;
 }
 int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int mask) {
+  const bool fails = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_ERR;
+  if (fails && state->queue_state == IBV_QPS_RESET) return EINVAL;
   state->changes.push_back({*attributes, mask});
   if ((mask & IBV_QP_STATE) != 0) state->queue_state = attributes->qp_state;
   return 0;

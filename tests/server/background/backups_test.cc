@@ -29,11 +29,11 @@ class BackupsTest : public WorkerTest {
     backups_.start();
   }
   ~BackupsTest() override { backups_.stop(); }
-  static void wait_for(const Backup& backup) {
+  static void wait_for(const BackupTask& backup) {
     while (!backup.done())
       std::this_thread::yield();
   }
-  std::shared_ptr<const Backup> made(std::string_view name) {
+  std::shared_ptr<const BackupTask> made(std::string_view name) {
     auto backup = backups_.ask(name, 0);
     EXPECT_TRUE(backup);
     wait_for(**backup);

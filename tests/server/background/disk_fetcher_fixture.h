@@ -26,7 +26,7 @@ namespace rkv::server {
 
 inline constexpr std::uint16_t kBoot = 7;
 
-// What a database is to those who read and write it.
+// A map that serves as the database for its readers and writers.
 class MapDisk final : public Storage {
  public:
   struct Record {

@@ -64,7 +64,7 @@ TEST(DiskFetcher, OperationsSeeWhatIsOnDisk) {
   EXPECT_EQ(s.put("counter", "x").error().code, Code::kWrongType);
 }
 
-// What a load has found is void when the key has changed since.
+// The result of a load is void if the key has changed since.
 TEST(DiskFetcher, AnAbsenceOfThePastIsNone) {
   MapDisk disk;
   StoreOnDisk s(disk);
@@ -197,7 +197,7 @@ TEST(DiskFetcher, WithAFullIndexEveryKeyCanStillBeReadAndRemoved) {
   EXPECT_TRUE(s.put(name_of(0), value)) << "there is room again";
 }
 
-// What comes and goes before its turn leaves nothing behind.
+// A key that comes and goes before its turn leaves nothing behind.
 TEST(DiskFetcher, KeysThatComeAndGoWhileLoadingTakeOneSlotEach) {
   MapDisk disk;
   constexpr std::uint64_t kKeys = 6000;
@@ -549,7 +549,7 @@ TEST(DiskFetcher, NothingStaleOnADiskThatLosesAndRecovers) {
   EXPECT_EQ(attack(disk, kOperations / 15, 400, std::uint64_t{1} << 20).wrong, 0U);
 }
 
-// What the attack must see.
+// The attack must detect this fault.
 TEST(DiskFetcher, TheAttackSeesADiskThatIsBehindItsMarks) {
   MapDisk disk;
   disk.batches_late = 200;

@@ -10,6 +10,7 @@
 #include "common/random.h"
 #include "server/memory/record_allocator.h"
 #include "tests/server/store/store_fixture.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {
@@ -131,6 +132,33 @@ TEST(AllocatorRace, NoUnitBelongsToTwoBlocks) {
     storm.run(kSteps);
     EXPECT_EQ(storm.violation(), "");
   }
+}
+
+// Each thread has one block at most, a thirteenth of the memory. Freed blocks wait for an hour, so
+// the wait is cut short again and again, while others cut their blocks from the only free run.
+TEST(AllocatorRace, NothingIsRefusedWhileMostIsFree) {
+  ManualClock clock;
+  const auto memory = testing::make_plain_memory(small_memory());
+  RecordAllocator records(*memory, clock, 3'600 * kNanosPerSecond);
+  const std::uint64_t most = records.usage().capacity_bytes / kUnitBytes / 13;
+  std::atomic<std::uint64_t> refused{0};
+  std::vector<std::thread> all;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    all.emplace_back([&, seed] {
+      Random random(seed);
+      for (std::uint64_t step = 0; step < kSteps; ++step) {
+        const std::uint64_t units = most - random.below(most / 5);
+        if (const auto block = records.allocate(units)) {
+          records.release(*block, units);
+        } else {
+          refused.fetch_add(1, std::memory_order_relaxed);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : all)
+    thread.join();
+  EXPECT_EQ(refused, 0U);
 }
 
 // Canaries: what one length that was read wrongly makes of the allocator is seen, though it happens

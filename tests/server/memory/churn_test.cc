@@ -9,11 +9,12 @@
 #include "common/random.h"
 #include "server/memory/record_allocator.h"
 #include "tests/server/store/store_fixture.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {
 
-// Of records, in bytes: header, key and value.
+// Sizes of records in bytes: header, key and value.
 using Sizes = std::function<std::uint64_t(Random&)>;
 
 struct Block {
@@ -34,7 +35,7 @@ struct Churn {
     records.emplace(*memory, clock);
   }
 
-  // What is wrong with the allocator, by the blocks that live; or nothing.
+  // Returns what is wrong with the allocator, according to the live blocks; empty: nothing.
   std::string violation() const {
     RecordAllocator::Check check(*records);
     for (const Block& block : blocks) {

@@ -1,5 +1,5 @@
-// The book-keeping of one extent against a plain list of what was allocated, and a checker of its
-// invariants that is shown to catch their violation.
+// The book-keeping of one extent against a plain list of what was allocated,
+// and a checker of its invariants that is shown to catch their violation.
 #include "server/memory/extent_space.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ class Space : public ::testing::Test {
     return ((page.*bits)[unit / 64 % 2] >> (unit % 64) & 1) != 0;
   }
 
-  // What is wrong, or nothing. Fills items_: first unit to length.
+  // Returns what is wrong; empty: nothing. Fills items_: first unit to length.
   std::string violation() {
     items_.clear();
     for (std::uint32_t unit = 0; unit < kUnits; ++unit) {
@@ -53,7 +53,8 @@ class Space : public ::testing::Test {
     const std::uint32_t end = (unit + units - 1) / kPageUnits;
     if (end != unit / kPageUnits && pages_[end + 1].entered_from != unit)
       return fmt::format("unit {}: the page where it ends does not know (EXTENT-1)", unit);
-    if (unit + units < kUnits && is_free(unit) && is_free(unit + units))
+    if (unit + units < kUnits && unit + units != closed_.unit && is_free(unit) &&
+        is_free(unit + units))
       return fmt::format("unit {}: free as the next one is (EXTENT-2)", unit);
     return {};
   }
@@ -62,9 +63,10 @@ class Space : public ::testing::Test {
     std::uint64_t free_units = 0;
     for (const auto& [unit, units] : items_) {
       if (!is_free(unit)) continue;
+      if (units >= kPageUnits) free_units += units;
+      if (unit - closed_.unit < closed_.units) continue;  // EXTENT-5
       std::uint32_t& most = longest[unit / kPageUnits + 1];
       most = std::max(most, units);
-      if (units >= kPageUnits) free_units += units;
     }
     for (std::uint32_t bin = 0; bin < ExtentSpace::kBins; ++bin) {
       const bool used = (bins_->used[bin / 64] >> (bin % 64) & 1) != 0;
@@ -93,6 +95,7 @@ class Space : public ::testing::Test {
   std::atomic<std::uint64_t> free_units_{0};
   ExtentSpace space_;
   std::map<std::uint32_t, std::uint32_t> items_;
+  ExtentSpace::Item closed_{.unit = kUnits};  // what is closed now
 };
 
 std::uint32_t any_length(Random& random) {
@@ -159,11 +162,107 @@ TEST_F(Space, TakesTheRunThatFitsBest) {
   EXPECT_EQ(violation(), "");
 }
 
+// EXTENT-5, and that the rest goes on: others allocate and release while one clears a range.
+TEST_F(Space, NobodyGetsWhatIsFreeInAClosedRange) {
+  int cleared = 0;
+  for (std::uint64_t seed = 1; seed <= (kSanitized ? 10 : 60); ++seed) {
+    Random random(seed);
+    std::map<std::uint32_t, std::uint32_t> blocks;
+    const auto below = [&](std::uint32_t bound) {
+      return static_cast<std::uint32_t>(random.below(bound));
+    };
+    const auto take = [&] {
+      const std::uint32_t units = random.below(8) == 0 ? any_length(random) : 1 + below(9);
+      const ExtentSpace::Blocks taken = space_.allocate(units, 1 + below(20));
+      for (std::uint32_t k = 0; k < taken.count; ++k) {
+        const std::uint32_t unit = taken.first + k * units;
+        ASSERT_TRUE(unit + units <= closed_.unit || unit >= closed_.unit + closed_.units);
+        ASSERT_TRUE(blocks.emplace(unit, units).second);
+      }
+    };
+    const auto give = [&](std::map<std::uint32_t, std::uint32_t>::iterator which) {
+      if (which == blocks.end()) return;
+      space_.release(which->first, which->second);
+      blocks.erase(which);
+    };
+    const auto give_any = [&] { give(blocks.lower_bound(below(kUnits))); };
+    while (space_.longest_free() > kUnits / 8)
+      take();
+    for (int i = 0; i < 2'000; ++i)
+      give_any();
+    const std::uint32_t length = 1 + below(kUnits / 2);
+    const std::uint32_t begin = below(kUnits - length);
+    closed_.unit = space_.close(begin, begin + length);
+    ASSERT_LE(closed_.unit, begin);
+    closed_.units = begin + length - closed_.unit;
+    for (int i = 0; i < 200; ++i) {
+      random.below(2) == 0 ? take() : give_any();
+      if (i % 10 != 0) continue;
+      ASSERT_EQ(violation(), "") << "seed " << seed << ", step " << i;
+    }
+    const bool clears = random.below(4) != 0;
+    std::array<ExtentSpace::Item, 7> found;
+    for (std::uint32_t at = closed_.unit; clears && at < begin + length;) {
+      const std::size_t count = space_.blocks_in(&at, begin + length, found);
+      for (const ExtentSpace::Item& item : std::span(found).first(count)) {
+        ASSERT_TRUE(blocks.contains(item.unit) && blocks[item.unit] == item.units);
+        give(blocks.find(item.unit));
+      }
+    }
+    ASSERT_EQ(violation(), "") << "seed " << seed;
+    if (clears) {
+      const std::uint32_t each = 1 + below(length);
+      const ExtentSpace::Blocks run = space_.allocate_closed(each, 3);
+      ASSERT_EQ(run.first, closed_.unit);
+      ASSERT_GE(run.count, std::min(3U, length / each));
+      for (std::uint32_t k = 0; k < run.count; ++k)
+        ASSERT_TRUE(blocks.emplace(run.first + k * each, each).second);
+      ++cleared;
+    }
+    space_.reopen();
+    closed_ = {.unit = kUnits};
+    ASSERT_EQ(violation(), "") << "seed " << seed;
+    while (!blocks.empty())
+      give(blocks.begin());
+    ASSERT_EQ(violation(), "");
+    EXPECT_EQ(items_.size(), 1U) << "one free run of everything";
+  }
+  EXPECT_GT(cleared, 5);
+}
+
+TEST_F(Space, TheLongestFreeRunIsKnownToAThirtySecond) {
+  for (std::uint32_t units = 1; units < kUnits; units += 1 + units / 7) {
+    ASSERT_EQ(space_.allocate(units, 1).count, 1U);
+    const std::uint32_t rest = kUnits - units;
+    EXPECT_LE(space_.longest_free(), rest);
+    EXPECT_GT(space_.longest_free() + rest / 32 + 1, rest);
+    space_.release(0, units);
+  }
+  ASSERT_EQ(space_.allocate(kUnits, 1).count, 1U);
+  EXPECT_EQ(space_.longest_free(), 0U);
+}
+
+TEST_F(Space, EachUnitBelongsToAnItem) {
+  const std::uint32_t longer = space_.allocate(3 * kPageUnits, 1).first;
+  const std::uint32_t shorter = space_.allocate(20, 1).first;
+  ASSERT_EQ(longer, 0U);
+  ASSERT_EQ(shorter, 3 * kPageUnits);
+  for (const std::uint32_t unit : {0U, kPageUnits + 1, 3 * kPageUnits - 1}) {
+    EXPECT_EQ(space_.item_of(unit).unit, longer) << unit;
+    EXPECT_EQ(space_.item_of(unit).units, 3 * kPageUnits) << unit;
+  }
+  EXPECT_EQ(space_.item_of(shorter + 19).unit, shorter);
+  EXPECT_EQ(space_.item_of(shorter + 20).unit, shorter + 20);
+  EXPECT_EQ(space_.item_of(kUnits - 1).unit, shorter + 20);
+  EXPECT_EQ(space_.item_of(kUnits - 1).units, kUnits - shorter - 20);
+}
+
 // Each of these is what one forgotten line of the code would do.
 TEST_F(Space, TheCheckerCatchesViolations) {
   const std::uint32_t first = space_.allocate(300, 1).first;
   const std::uint32_t second = space_.allocate(20, 1).first;
-  ASSERT_EQ(space_.allocate(100, 1).count, 1U);  // so that the rest starts in another page
+  ASSERT_EQ(space_.allocate(100, 1).count,
+            1U);  // so that the rest starts in another page
   space_.release(second, 20);
   ASSERT_EQ(violation(), "");
   ASSERT_EQ(first, 0U);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/server/store/store_fixture.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {

@@ -81,7 +81,7 @@ void live(double lives, double first_life, Size size, Reached& reached) {
              100 * reached.lowest);
 }
 
-// Of 16 bytes to 16 KiB, each doubling as frequent.
+// Sizes of 16 bytes to 16 KiB, each doubling equally frequent.
 std::size_t ten_doublings(double /*life*/, Random& random) {
   const std::uint64_t top = std::uint64_t{16} << random.below(10);
   return top + random.below(top);
@@ -94,8 +94,8 @@ TEST(Utilisation, OfAStoreThatIsKeptFull) {
   EXPECT_GE(reached.lowest, 0.85);
 }
 
-// What the next two reach is less than 85 %: records do not move, so that a long one needs
-// neighbours that have gone by chance. Their bounds only keep it from becoming worse.
+// The next two reach less than 85 %: records do not move, so a long one needs neighbours that were
+// freed by chance. Their bounds only keep it from becoming worse.
 TEST(Utilisation, WithOneRecordInAThousandMuchLonger) {
   if (kSanitized) GTEST_SKIP() << "a figure, for the plain build";
   Reached reached;

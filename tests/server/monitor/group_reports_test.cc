@@ -1,4 +1,4 @@
-// What a replica of a group shows, in every standing, without the network between.
+// The reports of a replica of a group in every state, without a network.
 #include "server/monitor/group_reports.h"
 
 #include <gmock/gmock.h>
@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/monitor/monitor.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {
@@ -115,6 +116,17 @@ TEST_F(GroupReportsTest, ABackupIsReadyWhenItIsInSync) {
     EXPECT_THAT(metrics, HasSubstr(line));
   }
   EXPECT_THAT(metrics, Not(HasSubstr("kvserver_group_member_"))) << "the primary knows";
+  group_.is_connected = false;  // it may be dead, and etcd keeps this one from taking over
+  group_.etcd_refuses_for = 5 * kNanosPerSecond;
+  expect_ready(false);
+  EXPECT_EQ(
+      body("/readyz"),
+      "backup in sync; the primary is n1 (h1:7471), which is not connected\n"
+      "etcd answers, but has stored no change for 5 s: no replica can be replaced: its log and "
+      "etcdctl alarm list say why\n");
+  EXPECT_THAT(body("/metrics"), HasSubstr("kvserver_group_etcd_refuses_seconds{group=\"g1\"} 5\n"));
+  EXPECT_EQ(json::parse(body("/status")).at("group").at("etcd_refuses_seconds"), 5);
+  group_.etcd_refuses_for = 0;
   group_.primary.clear();
   expect_ready(false);
   EXPECT_EQ(body("/readyz"), "backup in sync, but the group has no primary\n");
@@ -162,16 +174,37 @@ TEST_F(GroupReportsTest, APrimaryThatIsBelievedIsReady) {
   EXPECT_THAT(metrics, Not(HasSubstr("member=\"n1\""))) << "of others only";
 }
 
+TEST_F(GroupReportsTest, APrimaryNamesBackupsThatItCannotReach) {
+  serve();
+  group_.members[1].lag->is_unreachable = true;
+  group_.members[2].lag = {.is_connected = true, .is_unreachable = true};
+  expect_ready(true);
+  EXPECT_EQ(body("/readyz"),
+            "ready\nprimary of group g1 in term 12, 2 of 3 replicas in sync\n"
+            "n2 cannot be reached at h2:7472: open this port to the other replicas\n"
+            "n3 (h3:7471) is not in sync yet\n"
+            "n3 cannot be reached at h3:7472: open this port to the other replicas\n"
+            "disk: ok\n");
+  EXPECT_EQ(json::parse(body("/status")).at("group").at("members").at(2).at("unreachable"), true);
+}
+
 TEST_F(GroupReportsTest, APrimaryWithoutALeaseIsNotReady) {
   serve();
   group_.is_serving = false;
   group_.etcd_silent_for = 30 * kNanosPerSecond;
-  group_.members[1].is_in_sync = false;
   expect_ready(false);
   EXPECT_EQ(
       body("/readyz"),
-      "primary of group g1 in term 12, 1 of 3 replicas in sync, but it has no lease: replicas "
+      "primary of group g1 in term 12, 2 of 3 replicas in sync, but it has no lease: replicas "
       "in sync do not answer, and without etcd they cannot be left out\n"
+      "n3 (h3:7471) is not in sync: not connected\n"
+      "etcd has not answered for 30 s: no replica can be replaced\n"
+      "disk: ok\n");
+  group_.members[1].is_in_sync = false;
+  EXPECT_EQ(
+      body("/readyz"),
+      "primary of group g1 in term 12, 1 of 3 replicas in sync, but it has no lease: it is alone "
+      "in sync, and etcd does not confirm that it is still the primary\n"
       "n2 (h2:7471) is not in sync yet\n"
       "n3 (h3:7471) is not in sync: not connected\n"
       "only one copy of the data\n"

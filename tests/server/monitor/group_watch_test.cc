@@ -1,4 +1,4 @@
-// What a replica of a group logs of its standing.
+// The log lines of a replica of a group about its state.
 #include "server/monitor/group_watch.h"
 
 #include <gmock/gmock.h>
@@ -66,6 +66,15 @@ TEST_F(GroupWatchTest, SaysWhoKeepsAPrimaryFromServing) {
   EXPECT_THAT(look(kNanosPerSecond), IsEmpty()) << "once";
   status_.is_serving = true;
   EXPECT_THAT(look(), ElementsAre(HasSubstr("served again after 3 s")));
+}
+
+TEST_F(GroupWatchTest, SaysThatEtcdStoresNothing) {
+  lead();
+  status_.is_serving = false;
+  status_.etcd_refuses_for = 1;
+  EXPECT_THAT(look(), IsEmpty());
+  EXPECT_THAT(look(GroupWatch::kWorthALine),
+              ElementsAre(HasSubstr("etcd stores no change, so they cannot")));
 }
 
 TEST_F(GroupWatchTest, SaysThatOnlyOneCopyIsLeft) {

@@ -193,6 +193,24 @@ TEST_F(Http, WhoHoldsConnectionsOpenShutsNobodyOut) {
   EXPECT_EQ(receive(silent.front()), "") << "the oldest had to go";
 }
 
+// A probe that is slow, beside a host that connects again and again.
+TEST_F(Http, WhoConnectsWithoutPauseEndsItsOwnConnections) {
+  Descriptor probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in other{};
+  other.sin_family = AF_INET;
+  other.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+  ASSERT_EQ(bind(probe.get(), reinterpret_cast<sockaddr*>(&other), sizeof other), 0);
+  connect(probe);
+  send(probe, "GET /ok HT");
+  await_connections(1);
+  std::vector<Descriptor> flood;
+  for (std::size_t i = 0; i < 4 * HttpServer::kConnections; ++i)
+    flood.push_back(connect());
+  EXPECT_EQ(receive(flood.front()), "") << "the oldest of the host that has most";
+  send(probe, "TP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(receive(probe), HasSubstr("fine"));
+}
+
 // Not under the sanitizers: UBSan looks whether an object is one by way of a pipe, and takes it for
 // none where there are no descriptors left.
 #ifndef __SANITIZE_ADDRESS__

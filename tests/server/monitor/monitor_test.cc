@@ -1,4 +1,4 @@
-// What a server shows of itself in every state, without the network between.
+// The reports of a server in every state, without a network.
 #include "server/monitor/monitor.h"
 
 #include <gmock/gmock.h>
@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
+
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {
@@ -43,6 +45,7 @@ class MonitorTest : public ::testing::Test {
     facts.workers = workers();
     facts.store.loading = loading_;
     facts.refusals = refusals_;
+    facts.challenges = 9;
     facts.load = {.loaded = 5, .estimated = 70};
     facts.endpoints = endpoints_;
     facts.device = "a \"device\"\n\xff";
@@ -256,6 +259,7 @@ TEST_F(MonitorTest, EndsOfConnectionsByReason) {
   for (const char* line :
        {"kvserver_connections_refused_total{reason=\"full\"} 5\n",
         "kvserver_connections_refused_total{reason=\"version\"} 0\n",
+        "kvserver_challenges_total 9\n",
         "kvserver_connections_dropped_total{reason=\"credits\"} 1\n",
         "kvserver_connections_dropped_total{reason=\"malformed\"} 0\n",
         "kvserver_completion_errors_total{operation=\"read\",error=\"remote_access\"} 1\n",

@@ -1,4 +1,4 @@
-// What is looked at between two questions: how far the disk is behind, and whether threads turn.
+// The checks between two requests: how far the disk is behind, and whether threads take turns.
 #include <gtest/gtest.h>
 
 #include "common/lag_meter.h"

@@ -1,5 +1,6 @@
-// What reaches the storage: each key's last write of a batch, marks that are true of it, and no
-// more at a time than the queue holds. Invariants LASTW-1, LASTW-2, APPL-1, APPL-3, APPL-5, CLOG-3.
+// The data that reaches the storage: each key's last write of a batch, marks that are true of it,
+// and no more at a time than the queue holds. Invariants LASTW-1, LASTW-2, APPL-1, APPL-3, APPL-5,
+// CLOG-3.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include "server/persistence/applier.h"
 #include "server/persistence/last_writes.h"
 #include "tests/server/persistence/support.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {

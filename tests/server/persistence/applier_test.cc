@@ -12,6 +12,7 @@
 
 #include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {

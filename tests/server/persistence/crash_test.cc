@@ -1,5 +1,5 @@
-// What is left after SIGKILL at any moment is a prefix of the commit order, and holds everything
-// that the marks had promised.
+// After SIGKILL at any moment a prefix of the commit order is left, and holds everything that the
+// marks had promised.
 //
 // The writer is this program again, as a child of its own (exec, not only fork: RocksDB's threads
 // do not survive a fork).

@@ -1,5 +1,4 @@
-// What the applier makes of a database that says it is damaged (APPL-6), and the words for each
-// state.
+// The applier's reaction to a database that reports damage (APPL-6), and the words for each state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/status.h>
@@ -11,6 +10,7 @@
 #include "common/log.h"
 #include "server/persistence/applier.h"
 #include "server/persistence/database.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {

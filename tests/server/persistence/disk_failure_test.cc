@@ -10,6 +10,7 @@
 #include "server/persistence/applier.h"
 #include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/support.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {

@@ -81,7 +81,7 @@ class ModelFile final : public rocksdb::FSWritableFileOwnerWrapper {
     return status;
   }
   IOStatus Sync(const IOOptions& /*options*/, IODebugContext* /*context*/) override {
-    // What is appended meanwhile is synced too, as it may be.
+    // Bytes that are appended meanwhile are synced too, as a real disk may do.
     if (const auto takes = model_.sync_takes_us_.load(); takes > 0)
       std::this_thread::sleep_for(std::chrono::microseconds(takes));
     const std::scoped_lock lock(model_.mutex_);
@@ -311,7 +311,7 @@ IOStatus DiskModel::Truncate(const std::string& name, size_t size, const IOOptio
 
 namespace {
 
-// Of bytes of which the first `synced` are sure.
+// Returns the remains of bytes of which only the first `synced` are sure to survive.
 std::string left_of(Random& random, std::string bytes, std::uint64_t synced) {
   constexpr std::uint64_t kPageBytes = 4096;
   const std::uint64_t unsure = bytes.size() - synced;

@@ -14,7 +14,7 @@
 //  - Of a directory, the names as of its last sync are left, and of the changes since then the
 //    first few, in their order. A name whose directory is not left is not there either.
 //  - A directory that is made is such a change of the one above it.
-// What was there when the model was made is synced.
+// Files that existed when the model was made count as synced.
 //
 // Nothing reaches the real disk's platters: a sync is a note in this model, and cheap.
 //

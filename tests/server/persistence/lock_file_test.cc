@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -154,6 +155,36 @@ TEST(LockFile, IsClosedOnExec) {
     EXPECT_NE(fcntl(std::stoi(entry.path().filename()), F_GETFD) & FD_CLOEXEC, 0);
   }
   EXPECT_TRUE(seen);
+}
+
+// Whether all that have used the directory before have ended for certain.
+TEST(LockFile, KnowsThatTheOthersHaveEndedUnlessItWasCopied) {
+  const test::TempDir directory;
+  const test::TempDir other;
+  const auto others_have_ended = [](const std::string& path, bool settles = false) {
+    std::string sentence;
+    auto lock = LockFile::acquire(path, &sentence);
+    EXPECT_TRUE(lock) << sentence;
+    if (!lock) return false;
+    const bool have_ended = lock->others_have_ended();
+    if (settles) lock->settle();
+    EXPECT_EQ(lock->others_have_ended(), have_ended || settles);
+    return have_ended;
+  };
+  EXPECT_FALSE(others_have_ended(directory.path())) << "nothing is known of a new one";
+  EXPECT_FALSE(others_have_ended(directory.path())) << "nobody has settled it";
+  EXPECT_FALSE(others_have_ended(directory.path(), true));
+  EXPECT_TRUE(others_have_ended(directory.path()));
+  EXPECT_TRUE(others_have_ended(directory.path())) << "it stays so";
+  std::filesystem::copy_file(directory.path() + "/LOCK", other.path() + "/LOCK");
+  EXPECT_FALSE(others_have_ended(other.path())) << "the process of the first may live";
+  EXPECT_FALSE(others_have_ended(other.path())) << "as before";
+  // The lock of another machine, or from before a boot.
+  std::string line;
+  std::getline(std::ifstream(directory.path() + "/LOCK"), line);
+  line.replace(line.find('-'), 1, "x");
+  std::ofstream(directory.path() + "/LOCK") << line << "\n";
+  EXPECT_FALSE(others_have_ended(directory.path()));
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ class Attack {
         return std::string(random_.below(500), 'v');
     }
   }
-  // Of another server, which has had more starts and more writes, or fewer.
+  // Returns the log of another server, which has had more or fewer starts and writes.
   std::string foreign_log() {
     const TempDir other;
     auto engine = *StorageEngine::open(other.path(), {.memtable_bytes = 64 << 10});

@@ -77,7 +77,7 @@ class LogDamage : public ::testing::Test {
   }
   void TearDown() override { set_log_level(LogLevel::kInfo); }
 
-  // Of a directory whose log has these bytes: how many records there are, or the error.
+  // Starts with a directory whose log has these bytes. Returns the number of records, or the error.
   static Result<std::size_t> start_with(const std::string& from, const std::string& log,
                                         const EngineOptions& options = {}) {
     const TempDir copy;
@@ -180,7 +180,7 @@ class ClosedLogs final : public rocksdb::FileSystemWrapper {
   int left_;
 };
 
-// What passes while the logs are looked at must not let damage through.
+// A passing failure while the logs are checked must not let damage through.
 TEST_F(LogDamage, IsNotOverlookedWhenTheLogsCannotBeRead) {
   const fs::path log = log_in(dir_.path());
   const std::string sound = testing::read_file(log);
@@ -195,7 +195,7 @@ TEST_F(LogDamage, IsNotOverlookedWhenTheLogsCannotBeRead) {
   EXPECT_EQ(StorageEngine::open(dir_.path()).error().code, Code::kCorrupt) << "nothing was changed";
 }
 
-// What a lost machine leaves behind the last sync is an end, and no damage (CHAIN-2).
+// The remains of a lost machine behind the last sync count as an end, not as damage (CHAIN-2).
 TEST_F(LogDamage, BehindTheLastSyncIsAnEnd) {
   const std::string sound = testing::read_file(log_in(dir_.path()));
   const std::size_t batch = sound.size() / kBatches;
@@ -263,7 +263,7 @@ TEST(LogOfNotedLength, ThatIsShorterIsAcceptedWhenAskedFor) {
   set_log_level(LogLevel::kInfo);
 }
 
-// Of the logs that are needed no more one came back with the crash, and a later one did not.
+// One of the logs that are no longer needed came back with the crash, and a later one did not.
 TEST(LogChain, BeginsWithTheFirstLogThatIsNeeded) {
   set_log_level(LogLevel::kOff);
   const TempDir dir;

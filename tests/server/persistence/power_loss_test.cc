@@ -52,8 +52,8 @@ Result<Contents> read_all(StorageEngine& engine) {
   return found;
 }
 
-// What is found is what the first few writes make of `before`, those up to `least` among them; else
-// what is wrong.
+// Checks that `found` is `before` after some first writes, including those up to `least`. Otherwise
+// returns what is wrong.
 std::string not_a_prefix(Contents before, std::vector<Write> writes, std::uint64_t least,
                          const Contents& found) {
   std::ranges::sort(writes, {}, &Write::sequence);
@@ -202,7 +202,7 @@ class Machine {
   Machine(std::uint64_t seed, DiskModel::Honesty honesty, bool troubled = false)
       : random_(seed), honesty_(honesty), troubled_(troubled) {}
 
-  // What is wrong; empty: nothing.
+  // Returns what is wrong; empty: nothing.
   std::string round() {
     auto directory = std::make_unique<TempDir>();
     const auto disk = std::make_shared<DiskModel>(directory_->path(), honesty_);

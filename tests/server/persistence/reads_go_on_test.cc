@@ -1,17 +1,18 @@
-// What is on disk can be read while the disk cannot be written to (DISK-4), while a backup is
-// copied (DISK-5) and while the directory is not there.
+// Records on disk can be read while the disk cannot be written to (DISK-4), while a backup is
+// copied (DISK-5), and while the directory is missing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
 #include <thread>
 
 #include "common/log.h"
-#include "server/persistence/disk_state.h"
+#include "server/log/disk_state.h"
 #include "server/persistence/storage_engine.h"
 #include "tests/server/persistence/disk_model.h"
 #include "tests/server/persistence/support.h"
@@ -155,6 +156,39 @@ TEST_F(ReadsGoOn, WhenTheLogIsDamaged) {
   testing::write_file(log(), bytes);
   EXPECT_TRUE(engine_->recover());
   expect_readable();
+}
+
+// A replica notes the configurations of its group by a thread of its own, also while the applier
+// closes and opens the database.
+TEST_F(ReadsGoOn, WhileAnotherThreadWritesNotes) {
+  std::atomic<bool> stop{false};
+  std::atomic<int> written{0};
+  std::atomic<int> refused{0};
+  std::thread noting([&] {
+    for (std::uint64_t number = 0; !stop.load();) {
+      const auto* const bytes = reinterpret_cast<const std::byte*>(&++number);
+      (engine_->write_note("number", Bytes(bytes, sizeof number)) ? written : refused) += 1;
+    }
+  });
+  const auto more = [](const std::atomic<int>& count) {
+    for (const int before = count.load(); count.load() <= before;)
+      std::this_thread::yield();
+  };
+  for (int round = 0; round < 20; ++round) {
+    more(written);
+    fail_changes(IOStatus::NoSpace());
+    more(refused);
+    engine_->clear_batch();
+    for (int i = 0; i < 3; ++i)
+      EXPECT_FALSE(engine_->recover());
+    disk_->set_fault({});
+    ASSERT_TRUE(engine_->recover());
+  }
+  more(written);
+  stop.store(true);
+  noting.join();
+  expect_readable();
+  EXPECT_TRUE(*engine_->note("number"));
 }
 
 // Under a running server: what it goes on to write would be found by nobody.

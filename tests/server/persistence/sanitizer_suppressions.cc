@@ -1,4 +1,4 @@
-// What the sanitizers must not complain of: Debian's RocksDB is built without them.
+// Reports that the sanitizers must suppress: Debian's RocksDB is built without sanitizers.
 
 // A thread that waits to write stands on its own stack in RocksDB's list of writers (WriteThread),
 // is woken by atomics that ThreadSanitizer does not see, and uses that stack for other things

@@ -1,5 +1,5 @@
-// What the tests of this folder share: a seed that a failing run can be repeated with, a directory
-// that is gone afterwards, bytes that prove which entry they belong to.
+// Shared by the tests of this folder: a seed to repeat a failing run with, a directory that is
+// removed afterwards, and bytes that prove which entry they belong to.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// What reaches the sink of a log call.
+// The parts of a log call that reach the sink.
 struct Caught {
   std::string name;
   std::string text;

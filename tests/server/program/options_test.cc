@@ -334,6 +334,15 @@ TEST(Options, ACacheHasNoDisk) {
   });
 }
 
+TEST(Options, MemoryIsScrubbedIfAsked) {
+  EXPECT_FALSE(parse({}).options.scrub);
+  EXPECT_TRUE(parse({"--scrub"}).options.scrub);
+  EXPECT_FALSE(parse({"--scrub=no"}).options.scrub);
+  EXPECT_TRUE(parse({}, {{"KVSERVER_SCRUB", "yes"}}).options.scrub);
+  EXPECT_TRUE(parse({"--scrub", "--evict"}).options.scrub);
+  expect_sentences({{{"--scrub=on"}, {}, "--scrub must be yes or no, not \"on\""}});
+}
+
 TEST(Options, WhatDoesNotGoTogetherIsRefusedAndNotPassedOver) {
   expect_sentences({
       {{"--verify"}, {}, "--verify needs --data-dir"},
@@ -366,8 +375,8 @@ TEST(Options, WhatDoesNotGoTogetherIsRefusedAndNotPassedOver) {
 
 TEST(Options, OptionsOfAGroupNeedOne) {
   const std::vector<std::string> group = {
-      "--etcd", "192.0.2.9:2379", "--group", "g",        "--name",
-      "n1",     "--data-dir",     "/d",      "--listen", "127.0.0.1:7471"};
+      "--etcd",   "192.0.2.9:2379", "--group",    "g",  "--name",         "n1",
+      "--listen", "127.0.0.1:7471", "--data-dir", "/d", "--group-secret", "/s"};
   auto with = [&group](std::vector<std::string> more) {
     more.insert(more.begin(), group.begin(), group.end());
     return more;
@@ -379,6 +388,15 @@ TEST(Options, OptionsOfAGroupNeedOne) {
   EXPECT_FALSE(parse(with({"--replicate-over", "tcp"})).options.lanes);
   EXPECT_FALSE(parse(group).options.force_primary);
   EXPECT_TRUE(parse(with({"--force-primary"})).options.force_primary);
+  EXPECT_EQ(parse(group).options.forget_revoked, "");
+  EXPECT_EQ(parse(with({"--forget-revoked", "app"})).options.forget_revoked, "app");
+  EXPECT_EQ(parse(with({"--forget-revoked", "*"})).options.forget_revoked, "*");
+  EXPECT_FALSE(parse(group).options.found_group);
+  EXPECT_TRUE(parse(with({"--found-group"})).options.found_group);
+  EXPECT_FALSE(parse(group).options.alone_without_etcd);
+  EXPECT_TRUE(parse(with({"--alone-without-etcd"})).options.alone_without_etcd);
+  EXPECT_EQ(parse(with({"--etcd-ca", "c", "--etcd-cert", "d", "--etcd-key", "k"})).options.etcd_key,
+            "k");
   expect_sentences({
       {{"--min-copies", "2"}, {}, "min-copies needs etcd: give --etcd as well"},
       {{"--replicate-over", "tcp"}, {}, "replicate-over needs etcd: give --etcd as well"},
@@ -386,10 +404,58 @@ TEST(Options, OptionsOfAGroupNeedOne) {
        {},
        "--replicate-over must be auto or tcp, not \"rdma\""},
       {{"--force-primary"}, {}, "force-primary needs etcd: give --etcd as well"},
+      {{"--forget-revoked", "app"}, {}, "forget-revoked needs etcd: give --etcd as well"},
+      {with({"--forget-revoked", "a b"}),
+       {},
+       "--forget-revoked needs the name of a user, or '*' for all"},
+      {with({"--forget-revoked", "app", "--force-primary"}),
+       {},
+       "--forget-revoked cannot be combined with --verify, --restore or --force-primary"},
+      {{"--found-group"}, {}, "found-group needs etcd: give --etcd as well"},
+      {{"--alone-without-etcd"}, {}, "alone-without-etcd needs etcd: give --etcd as well"},
+      {{"--etcd-ca", "c"}, {}, "etcd-ca and etcd-user need etcd: give --etcd as well"},
+      {with({"--etcd-key", "k"}), {}, "etcd-cert and etcd-key need each other: give both or none"},
+      {with({"--etcd-cert", "c", "--etcd-key", "k"}),
+       {},
+       "etcd-cert needs etcd-ca: give --etcd-ca as well"},
+      {with({"--etcd-user", "u"}),
+       {},
+       "etcd-user and etcd-password-file need each other: give both or none"},
       {with({"--force-primary", "--verify"}),
        {},
        "--force-primary cannot be combined with --verify: leave it out"},
   });
+}
+
+// Users, or the modes of files, decide about clients. So they do about replicas.
+TEST(Options, AGroupNeedsItsSecretOnLoopbackToo) {
+  const auto problem = [](const std::string& listen, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--etcd", "192.0.2.9:2379", "--group", "g", "--name", "n1",
+                               "--data-dir", "/d", "--listen", listen});
+    return parse(more).error;
+  };
+  const std::string of_host =
+      "etcd without group-secret would let every user of this host that reaches port 7472 be a "
+      "replica: give --group-secret FILE, or --no-auth to allow it";
+  const std::string of_all =
+      "etcd without group-secret would let every host that reaches port 7472 be a replica: give "
+      "--group-secret FILE, or --no-auth to allow it";
+  for (const char* const listen :
+       {"127.0.0.1:7471", "127.9.9.9:7471", "localhost:7471", "[::1]:7471"}) {
+    EXPECT_EQ(problem(listen, {}), of_host);
+    EXPECT_EQ(problem(listen, {"--users", "u"}), of_host);
+    EXPECT_EQ(problem(listen, {"--no-auth"}), "");
+    EXPECT_EQ(problem(listen, {"--group-secret", "s"}), "");
+  }
+  EXPECT_EQ(problem("192.0.2.1:7471", {"--users", "u"}), of_all);
+}
+
+TEST(Options, ANameThatBeginsLikeLoopbackIsAName) {
+  for (const char* const listen :
+       {"127.example.org:7471", "127.0.0.1.example.org:7471", "127.1:7471"})
+    EXPECT_NE(parse({"--listen", listen}).error.find("would let every host"), std::string::npos)
+        << listen;
+  EXPECT_EQ(parse({"--listen", "127.0.0.2:7471"}).error, "");
 }
 
 TEST(Options, UnknownAndIncompleteFlagsAreNamed) {

@@ -1,5 +1,6 @@
 // Reports to systemd, over a socket like systemd's own.
 #include "server/program/service_manager.h"
+#include "tests/support/manual_clock.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -112,7 +112,7 @@ TEST_F(GivenUp, EveryKindOfWriteIsRefused) {
   EXPECT_EQ(log_->last_begun(), before);
 }
 
-// What only reads does no harm late.
+// A late request that only reads does no harm.
 TEST_F(GivenUp, AGetIsAnswered) {
   ASSERT_TRUE(store_->put(as_bytes("key"), as_bytes("value")));
   FakeConnection* const client = connect();
@@ -122,7 +122,7 @@ TEST_F(GivenUp, AGetIsAnswered) {
   EXPECT_EQ(answer(*client, 0).code, 0);
 }
 
-// Of a request that waited for room for its answer.
+// The request waited for room for its answer.
 TEST_F(GivenUp, WhatWaitedForRoomTooLongIsRefused) {
   FakeConnection* const client = connect();
   for (std::uint32_t i = 0; i < kRepliesInFlight; ++i) {

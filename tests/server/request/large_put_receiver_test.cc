@@ -312,6 +312,94 @@ TEST_F(FetchesTest, AClientThatTakesNoRepliesIsGivenUpWhenOthersWait) {
   EXPECT_EQ(greedy->aborts, 1);
 }
 
+// PUTLARGE-5, at 2 % duty: a piece now and then, so that the memory answers all the time. Those
+// that wait are refused as busy, here or by another worker.
+TEST_F(FetchesTest, ASlowOneIsGivenUpWhenOthersFindNoMemoryForLargeValues) {
+  make_worker_for(kFetches);
+  const std::size_t most = store_->large_records().limit_bytes();
+  const std::vector<std::byte> half = patterned(2, most / 2 + 4096);
+  FakeConnection* const slow = connect();
+  FakeConnection* const other = connect();
+  put_large(*slow, "slow", half);
+  turn();
+  ASSERT_EQ(slow->reads.size(), LargePutReceiver::kPieces);
+  // It answers all the time, at a tenth of the pace.
+  for (int i = 0; i < 4; ++i) {
+    clock_.advance(5 * kNanosPerSecond / 2);
+    queue().complete_read(*slow);
+    turn();
+  }
+  EXPECT_EQ(slow->aborts, 0) << "nobody waits";
+  put_large(*other, "other", half);
+  turn();
+  turn();
+  ASSERT_EQ(other->posted.size(), 1U);
+  EXPECT_EQ(answer(*other, 0).code, static_cast<std::uint8_t>(Code::kBusy));
+  EXPECT_EQ(slow->aborts, 1);
+  queue().end(*slow);
+  turn();
+  put_large(*other, "other", half);
+  turn();
+  finish_reads(*other);
+  EXPECT_EQ(stored("other"), half.size());
+}
+
+// A queue that is full is not its fault, and the value is not READ again for it.
+TEST_F(FetchesTest, AValueThatHasArrivedWaitsForTheQueueToTheDisk) {
+  auto* const client = connect();
+  put_large(*client, "key", value_);
+  turn();
+  const std::uint64_t idle = log_->bytes_queued();
+  EXPECT_EQ(idle, 0U) << "LARGE-2";
+  const std::string filler(kMaxInlineBytes, 'f');
+  while (store_->put(as_bytes("filler"), as_bytes(filler))) {
+  }
+  finish_reads(*client);
+  EXPECT_TRUE(client->posted.empty());
+  const std::uint64_t refused = log_->refused();
+  turn();
+  turn();
+  EXPECT_EQ(log_->refused(), refused);
+  clock_.advance(2 * LargePutReceiver::kLongestRead);
+  worker_->leave();  // which waits for it
+  turn();
+  EXPECT_EQ(client->aborts, 0);
+  EXPECT_FALSE(worker_->is_quiet());
+  sync_all();
+  turn();
+  ASSERT_EQ(client->posted.size(), 1U);
+  EXPECT_EQ(answer(*client, 0).code, 0);
+  EXPECT_EQ(stored("key"), kLength);
+}
+
+TEST_F(FetchesTest, AValueThatWaitsForTheDiskEndsByItsDeadline) {
+  auto* const client = connect();
+  std::vector<std::byte> source(kValueSourceBytes);
+  encode(ValueSource{.address = reinterpret_cast<std::uint64_t>(value_.data()),
+                     .remote_key = 99,
+                     .length = static_cast<std::uint32_t>(value_.size()),
+                     .digest = value_digest(as_bytes("key"), value_, 1)},
+         source);
+  clock_.advance(kNanosPerSecond);
+  const auto by = static_cast<std::uint64_t>((clock_.now() + kNanosPerSecond) / kNanosPerUs);
+  ask(*client, {.opcode = Opcode::kPutLarge,
+                .sequence = 3,
+                .begin_by_us = by,
+                .key = as_bytes("key"),
+                .value = source});
+  turn();
+  const std::string filler(kMaxInlineBytes, 'f');
+  while (store_->put(as_bytes("filler"), as_bytes(filler))) {
+  }
+  finish_reads(*client);
+  EXPECT_TRUE(client->posted.empty());
+  clock_.advance(2 * kNanosPerSecond);
+  turn();
+  ASSERT_EQ(client->posted.size(), 1U);
+  EXPECT_EQ(answer(*client, 0).code, static_cast<std::uint8_t>(Code::kBusy));
+  EXPECT_EQ(store_->large_records().bytes_under_way(), 0U);
+}
+
 TEST_F(FetchesTest, MemoryThatDoesNotAnswerDoesNotHoldUpAServerThatLeaves) {
   FakeConnection* const client = connect();
   put_large(*client, "key", value_);

@@ -103,7 +103,8 @@ TEST_F(LongRequestsTest, WhoWaitsForABufferComesBeforeTheNewest) {
   queue().complete_read(*clients[0]);
   turn();
   EXPECT_EQ(clients[2]->reads.size(), 1U);
-  // What client 0 asks next comes behind the READ that makes room: client 2 has waited for it.
+  // The next request of client 0 comes behind the READ that makes room: client 2 has waited for
+  // that room.
   queue().complete_read(*clients[1]);
   put_long(*clients[0], "key");
   turn();

@@ -39,7 +39,7 @@ struct Seen {
   std::uint64_t above_capacity = 0;  // looks at more tables than the archive may have
 };
 
-// What the threads saw. The users of the sessions alternate.
+// Runs the threads and collects their observations. The users of the sessions alternate.
 class Attack {
  public:
   explicit Attack(OutcomeArchive& archive) : archive_(archive) {}

@@ -1,4 +1,4 @@
-// What the server knows of a write whose answer was lost (ONCE-1 to ONCE-5).
+// The server's knowledge of a write whose answer was lost (ONCE-1 to ONCE-5).
 #include "server/request/outcomes.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/server/request/worker_fixture.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {
@@ -39,7 +40,7 @@ TEST(OutcomesOfASession, AreKeptOnePerLane) {
   EXPECT_EQ(outcomes.fate_of(number_of(3, 1)), Fate::kNotKnown);
 }
 
-// Of a client that does not use lanes, or has more credits than the server grants.
+// The client does not use lanes, or uses more credits than the server grants.
 TEST(OutcomesOfASession, OfOtherLanesAreNotKnown) {
   Outcomes outcomes;
   for (std::uint64_t lane = kMaxCredits; lane < kLanes; ++lane) {
@@ -108,7 +109,7 @@ TEST_F(EndedSessions, AreTheirUsersOnly) {
 
 class LostWrites : public WorkerTest {
  protected:
-  // What a client that has come back is answered about this write of that session.
+  // Returns the answer to a returning client about this write of that session.
   Response outcome(std::uint64_t session, std::uint64_t sequence) {
     FakeConnection* const client = ask_for(session, sequence);
     turn();
@@ -172,7 +173,7 @@ TEST_F(LostWrites, AreAnsweredAsTheyWereAtFirst) {
   EXPECT_EQ(code_of(outcome(session + 100, number_of(1, 0))), Code::kStale) << "no such session";
 }
 
-// What was refused has changed nothing: it may be sent again.
+// A refused write has changed nothing: it may be sent again.
 TEST_F(LostWrites, ThatWereRefusedWereNotApplied) {
   FakeConnection* const client = connect();
   const std::uint64_t session = sessions_;

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "common/pack.h"
-#include "server/persistence/logged_outcomes.h"
-#include "server/persistence/replication_reader.h"
+#include "server/log/logged_outcomes.h"
+#include "server/log/replication_reader.h"
 #include "tests/server/request/worker_fixture.h"
 
 namespace rkv::server {
@@ -208,6 +208,33 @@ TEST_F(ReplicatedAnswers, RefusalsToTryLaterDoNotWait) {
   EXPECT_EQ(code_of(refused), Code::kIo);
 }
 
+// The next primary answers for a write that was made, and takes those that were not.
+TEST_F(ReplicatedAnswers, WhileAnotherReplicaTakesOverTheDiskIsNoError) {
+  log_->set_successor(true);
+  const std::size_t before = client_->posted.size();
+  ask(*client_, {.opcode = Opcode::kPut,
+                 .sequence = 1,
+                 .durability = Durability::kSync,
+                 .key = as_bytes("key"),
+                 .value = as_bytes("v")});
+  turn();
+  replicate_all();
+  log_->set_disk_state(DiskState::kFull);
+  worker_->wake_for_answers();
+  turn();
+  EXPECT_EQ(client_->posted.size(), before) << "nothing says that it failed";
+  const Response refused = answer_at_once(
+      {.opcode = Opcode::kPut, .sequence = 2, .key = as_bytes("two"), .value = as_bytes("v")});
+  EXPECT_EQ(code_of(refused), Code::kBusy);
+  EXPECT_EQ(refused.flags, 0);
+  const Response flush = answer_at_once({.opcode = Opcode::kFlush, .sequence = 3});
+  EXPECT_EQ(code_of(flush), Code::kBusy);
+  log_->set_successor(false);
+  worker_->wake_for_answers();
+  turn();
+  ASSERT_EQ(client_->posted.size(), before + 3);
+}
+
 TEST_F(ReplicatedAnswers, AFailingDiskEndsNoWaitForTheMark) {
   put_by_other("key");
   const std::size_t before = client_->posted.size();
@@ -257,7 +284,7 @@ TEST_F(ReplicatedAnswers, PacksAwaitWhatTheirOperationsHaveSeen) {
             0);
 }
 
-// What is kept of a write waits like the write.
+// The outcome of a write waits like the write's answer.
 TEST_F(ReplicatedAnswers, OutcomesAreAnsweredWhenTheWriteIsReplicated) {
   FakeConnection* const lost = connect();
   const std::uint64_t session = sessions_;

@@ -27,8 +27,12 @@ class HandlerTest : public ::testing::Test {
       log_ = CommitLog::create_volatile();
     }
     store_ = std::make_unique<Store>(*memory_, *log_, clock_, kBoot);
-    handler_ =
-        std::make_unique<RequestHandler>(*store_, *log_, kBoot, durability, [] { return "{}"; });
+    handler_ = std::make_unique<RequestHandler>(parts(durability));
+  }
+  RequestHandler::Parts parts(Durability durability) {
+    return {.store = *store_, .log = *log_, .boot = kBoot, .durability = durability, .stats = [] {
+              return "{}";
+            }};
   }
   static std::unique_ptr<StoreMemory> testing_memory() {
     return rkv::testing::make_plain_memory(
@@ -65,9 +69,9 @@ class HandlerTest : public ::testing::Test {
 // --min-copies
 TEST_F(HandlerTest, WithTooFewCopiesWritesAreRefusedAndReadsAreNot) {
   std::atomic<bool> lacks_copies{false};
-  handler_ = std::make_unique<RequestHandler>(
-      *store_, *log_, kBoot, Durability::kMemory, [] { return "{}"; }, RequestHandler::kNoNetwork,
-      nullptr, nullptr, nullptr, kMaxPacked, nullptr, &lacks_copies);
+  RequestHandler::Parts with_copies = parts(Durability::kMemory);
+  with_copies.lacks_copies = &lacks_copies;
+  handler_ = std::make_unique<RequestHandler>(with_copies);
   EXPECT_EQ(put("key", "before").response.code, 0);
   lacks_copies.store(true);
   const Response refused = put("key", "after").response;
@@ -163,11 +167,9 @@ bool is_reply(const RequestHandler::Answer& answer) {
 bool is_disconnect(const RequestHandler::Answer& answer) {
   return std::holds_alternative<RequestHandler::Disconnect>(answer.next);
 }
-// Of an answer that awaits one; fails the test otherwise.
+// Returns the mark that the answer awaits; fails the test if it awaits none.
 RequestHandler::AwaitMark mark_of(const RequestHandler::Answer& answer) {
-  const auto* const awaited = std::get_if<RequestHandler::Awaited>(&answer.next);
-  const auto* const mark =
-      awaited == nullptr ? nullptr : std::get_if<RequestHandler::AwaitMark>(awaited);
+  const auto* const mark = std::get_if<RequestHandler::AwaitMark>(&answer.next);
   EXPECT_NE(mark, nullptr) << "it awaits no mark";
   return mark == nullptr ? RequestHandler::AwaitMark{} : *mark;
 }

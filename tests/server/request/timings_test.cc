@@ -1,4 +1,5 @@
 #include "server/request/timings.h"
+#include "tests/support/manual_clock.h"
 
 #include <gtest/gtest.h>
 

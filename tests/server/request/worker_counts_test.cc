@@ -1,5 +1,5 @@
-// What a worker counts: answers by operation and status, requests that are under way, and how long
-// they took - without reading the clock for it.
+// The counts of a worker: answers by operation and status, requests under way, and how long they
+// took - without reading the clock for it.
 #include "tests/server/request/worker_fixture.h"
 
 namespace rkv::server {

@@ -32,7 +32,7 @@ TEST_F(DurableWrites, EachIsAnsweredWhenItsMarkHasMoved) {
   EXPECT_EQ(worker_->counters().get(WorkerCounters::kSyncWrites), 1U);
 }
 
-// What another key's reader sees does not wait for the disk.
+// The answer to another client does not wait for the disk.
 TEST_F(DurableWrites, AreVisibleBeforeTheyAreAnsweredAndHoldNobodyUp) {
   FakeConnection* const writer = connect();
   FakeConnection* const other = connect();

@@ -8,6 +8,7 @@
 #include "server/request/worker.h"
 #include "tests/server/persistence/support.h"
 #include "tests/server/request/fake_transport.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 

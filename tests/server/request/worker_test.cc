@@ -18,13 +18,13 @@ TEST_F(WorkerTest, TheReceiveQueueHoldsTheCreditsOfAllClients) {
             std::size_t{queue().options.receive_buffers} * queue().options.receive_bytes);
 }
 
-// What a client may ask for in its handshake is bounded by what the worker sends and receives.
+// The worker's longest messages bound the sizes that a client may ask for in its handshake.
 TEST_F(WorkerTest, AConnectionsRingsAreAsLongAsItsMessages) {
   const rdma::ConnectionOptions options = worker_->connection_options(Role::kAdmin);
   EXPECT_EQ(options.send_bytes, kMaxMessageBytes);
 }
 
-// Of the 64 KiB that it may cost in all: its places in the device's queues come to it
+// A client may cost 64 KiB in all: its places in the device's queues come on top
 // (tests/system/client_memory_test.cc).
 TEST_F(WorkerTest, AClientsMessagesTakeLessThan24KiB) {
   const std::size_t some = MessageBuffers::of(transport_, 100).bytes();
@@ -398,7 +398,8 @@ TEST_F(WorkerTest, RandomTrafficLosesNoBuffer) {
   EXPECT_EQ(queue().free_buffers(), all_buffers_);
 }
 
-// Who knows all of it can have the server end this client's connection, and logs are read by many.
+// One who knows the whole session number can make the server end this client's connection, and many
+// people read logs.
 TEST_F(WorkerTest, TheLogShowsTheBeginningOfASessionAlone) {
   std::vector<std::string> shown;
   set_event_sink([&](const LogEvent& event) {
@@ -538,14 +539,15 @@ class WorkerRevocations : public WorkerUsers {
   }
   const std::shared_ptr<const User> admin_ = user_of("root", Role::kAdmin);
   const std::shared_ptr<const Users> users_ = users_of({anna_, rita_, admin_});
-  Revocations revocations_{
-      users_, std::make_shared<Authentication>(users_),
-      [this](const std::shared_ptr<const Users>& users, std::string_view user) {
-        auto revocation =
-            std::make_shared<Revocation>(user, 1, [this] { worker_->wake_for_answers(); });
-        worker_->sessions().end_revoked(users, revocation);
-        return revocation;
-      }};
+  Revocations::EndSessions end_sessions(bool in_group) {
+    return [this, in_group](const std::shared_ptr<const Users>& users, std::string_view user) {
+      auto revocation =
+          std::make_shared<Revocation>(user, 1, [this] { worker_->wake_for_answers(); }, in_group);
+      worker_->sessions().end_revoked(users, revocation);
+      return revocation;
+    };
+  }
+  Revocations revocations_{users_, std::make_shared<Authentication>(users_), end_sessions(false)};
   void revoke(FakeConnection& by, std::string_view name) {
     ask(by, {.opcode = Opcode::kRevoke, .sequence = 2, .value = as_bytes(name)});
   }
@@ -582,6 +584,45 @@ TEST_F(WorkerRevocations, AreRefusedWithAReason) {
   EXPECT_EQ(answer(*anna, 0).code, static_cast<std::uint8_t>(Code::kPermission));
   EXPECT_THAT(std::string(as_text(answer(*anna, 0).value)),
               ::testing::HasSubstr("revoke needs the role admin"));
+}
+
+class WorkerRevocationsInGroup : public WorkerRevocations {
+ protected:
+  WorkerRevocationsInGroup() {
+    Worker::Parts parts = parts_of_worker();
+    parts.revocations = &in_group_;
+    worker_ = std::move(*Worker::create(parts, {.clients = kClients}));
+  }
+  std::function<void(const Status&)> stored_;
+  Revocations in_group_{
+      users_, std::make_shared<Authentication>(users_), end_sessions(true),
+      [this](const std::vector<RevokedSecret>&, std::function<void(const Status&)> done) {
+        stored_ = std::move(done);
+      }};
+};
+
+TEST_F(WorkerRevocationsInGroup, AreAnsweredWhenTheGroupHasThem) {
+  FakeConnection* const anna = connect_as(anna_);
+  FakeConnection* const admin = connect_as(admin_);
+  revoke(*admin, "anna");
+  turn();
+  EXPECT_FALSE(anna->alive()) << "at once";
+  EXPECT_TRUE(admin->posted.empty());
+  stored_({});
+  turn();
+  EXPECT_EQ(answer(*admin, 0).code, 0);
+  EXPECT_EQ(load_le<std::uint64_t>(answer(*admin, 0).value.data()), 1U);
+}
+
+TEST_F(WorkerRevocationsInGroup, AreAnsweredWithDoubtIfTheGroupDoesNotHaveThem) {
+  FakeConnection* const admin = connect_as(admin_);
+  revoke(*admin, "anna");
+  turn();
+  stored_(fail(Code::kIo, "etcd has not stored it"));
+  turn();
+  EXPECT_EQ(answer(*admin, 0).code, static_cast<std::uint8_t>(Code::kIo));
+  EXPECT_EQ(answer(*admin, 0).flags, Response::kMayHaveHappened);
+  EXPECT_EQ(as_text(answer(*admin, 0).value), "etcd has not stored it");
 }
 
 TEST_F(WorkerTest, AServerWithoutAGroupChangesNone) {

@@ -15,11 +15,12 @@
 
 namespace rkv::server {
 
-// What is wrong with a device.
+// The faults of a device.
 struct Trouble {
   std::uint32_t silent_seals = 0;  // of the first seals so many are carried out and not answered
   bool broken = false;             // it does nothing
-  // What clients got as answers, and memory shows after the next atomic of our own.
+  // Changes whose answers clients got, but which memory shows only after the next atomic of our
+  // own.
   std::function<void()> late{};
 };
 
@@ -54,13 +55,14 @@ class TroubledAtomics final : public rdma::Atomics {
 };
 
 struct CountersUnderTest {
-  explicit CountersUnderTest(std::uint32_t count = 64, std::unique_ptr<CommitLog> commits = nullptr)
+  explicit CountersUnderTest(std::uint32_t count = 64, std::unique_ptr<CommitLog> commits = nullptr,
+                             const MemoryOptions& memory = small_memory())
       : transport(*rdma::open_shm({.directory = ::testing::TempDir()})),
         region(*transport->allocate(std::size_t{count} * 8, rdma::Access::kRemoteReadAtomic)),
         cells(*Cells::create(
             std::make_unique<TroubledAtomics>(*transport->create_atomics(*region), trouble),
             *region, count)),
-        under(small_memory(), std::move(commits)) {
+        under(memory, std::move(commits)) {
     network = under.store.counter_cells().add_network(*cells);
   }
   std::atomic_ref<std::uint64_t> word(std::uint32_t cell) {

@@ -109,6 +109,29 @@ TEST(OneSidedCounters, LargeNumbersAndSummandsLeaveTheCell) {
   EXPECT_EQ(t.number("m"), 0);
 }
 
+// SCRUB-1 is about records; this is what it means for cells, which clients READ too.
+TEST(OneSidedCounters, ACellThatEndedKeepsItsNumberUnlessMemoryIsScrubbed) {
+  for (const bool scrub : {false, true}) {
+    MemoryOptions options = small_memory();
+    options.scrub = scrub;
+    CountersUnderTest t(64, nullptr, options);
+    const auto ended_at = [&](std::int64_t number) {
+      return cell_word(scrub ? 0 : number) + kCellSeal;
+    };
+    const std::uint32_t removed = t.open("removed");
+    EXPECT_EQ(t.add(removed, 5), 5);
+    ASSERT_TRUE(t.store().remove(as_bytes("removed")));
+    EXPECT_EQ(t.word(removed), ended_at(5));
+    EXPECT_EQ(t.add(removed, 1), std::nullopt);
+    const std::uint32_t left = t.open("left");
+    EXPECT_EQ(t.add(left, 7), 7);
+    constexpr std::int64_t kLong = std::int64_t{1} << 40;
+    EXPECT_EQ(t.store().counters().add(as_bytes("left"), kLong)->number, kLong + 7);
+    EXPECT_EQ(t.number("left"), kLong + 7);
+    EXPECT_EQ(t.word(left), ended_at(7));
+  }
+}
+
 TEST(OneSidedCounters, ACounterThatFindsNoRoomTakesNoCell) {
   CountersUnderTest t;
   std::uint64_t key = 0;
@@ -146,7 +169,8 @@ TEST(OneSidedCounters, TheSweepLogsWhatChanged) {
   EXPECT_EQ(drain(*t.under.log, nullptr).at("one"), kCellEndNumber + 42);
 }
 
-// What the sweep logged is newer than the record, and still not what the counter is.
+// The number that the sweep logged is newer than the record, but still not the counter's present
+// number.
 TEST(OneSidedCounters, ALoadFromDiskLeavesTheCellAlone) {
   CountersUnderTest t;
   t.store().disk().begin_loading();

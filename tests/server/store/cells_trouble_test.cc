@@ -52,6 +52,25 @@ TEST(OneSidedCounters, ASealThatWasNotAnsweredIsFound) {
   }
 }
 
+// A removal whose device fails after the seal has not happened, and is repeated.
+TEST(OneSidedCounters, ACellThatWasNotScrubbedIsScrubbedByTheNextRemoval) {
+  MemoryOptions options = small_memory();
+  options.scrub = true;
+  CountersUnderTest t(64, nullptr, options);
+  const std::uint32_t cell = t.open("n");
+  t.add(cell, 5);
+  // A removal reads the cell, seals it, and reads it once more before it changes it.
+  t.trouble.late = [&] {
+    t.trouble.late = [&] { t.trouble.late = [&] { t.trouble.broken = true; }; };
+  };
+  EXPECT_EQ(t.store().remove(as_bytes("n")).error().code, Code::kInternal);
+  EXPECT_EQ(t.word(cell), cell_word(5) + kCellSeal);
+  t.trouble.broken = false;
+  EXPECT_EQ(t.number("n"), 5);
+  ASSERT_TRUE(t.store().remove(as_bytes("n")));
+  EXPECT_EQ(t.word(cell), cell_word(0) + kCellSeal);
+}
+
 TEST(OneSidedCounters, ASealThatAClientSetsEndsTheCounter) {
   CountersUnderTest t;
   const std::uint32_t cell = t.open("n");

@@ -1,9 +1,11 @@
-// What Store::check_at_rest() finds: each of these is what one fault of the store would leave.
+// The findings of Store::check_at_rest(): each test makes the state that one fault of the store
+// would leave.
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "tests/server/store/store_fixture.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::server {
 namespace {
@@ -53,6 +55,28 @@ class CheckAtRest : public Test {
   std::unique_ptr<CommitLog> log_ = CommitLog::create_volatile();
   Store store_{*memory_, *log_, clock_, kTestBoot};
 };
+
+TEST_F(CheckAtRest, AnExpiryThatNobodyWouldNotice) {
+  ASSERT_TRUE(store_.put(as_bytes("key3"), as_bytes(std::string(32, 'v')), {.ttl_ms = 1000}));
+  EXPECT_EQ(store_.check_at_rest(), "");
+  // The same record with an earlier expiry, which no write has noted.
+  for (std::size_t i = 0; i < 2 * kSlotsPerGroup; ++i) {
+    const GroupPlace place{.extent = index_extent(),
+                           .number = static_cast<std::uint32_t>(i / kSlotsPerGroup)};
+    const Slot slot{memory_->group(place)->slots[i % kSlotsPerGroup]};
+    std::byte* const shared = memory_->record(slot.location());
+    std::vector<std::byte> block(shared, shared + slot.units() * kUnitBytes);
+    auto record = decode_record(block, kTestEpoch, slot.location());
+    if (!record || record->fields.expiry_ms == 0) continue;
+    record->fields.expiry_ms = 1;
+    std::vector<std::byte> earlier(block.size());
+    encode_record(earlier, record->fields, RecordState::kLive, kTestEpoch, slot.location());
+    copy_to_shared(shared, earlier);
+    expect_found("DUE-1");
+    return;
+  }
+  FAIL() << "the key is in no group";
+}
 
 TEST_F(CheckAtRest, ARecordThatWasOverwritten) {
   record(3)[30] ^= std::byte{1};

@@ -65,7 +65,7 @@ TEST_F(Conditions, WhatIsRefusedTakesNothing) {
   EXPECT_EQ(t_.log->last_begun(), begun) << "no commit sequence is spent";
 }
 
-// Of many threads that saw one version, one wins.
+// One of many threads that saw the same version wins.
 TEST_F(Conditions, OneOfManyWins) {
   ASSERT_EQ(put("k", "0", {}), Code{});
   for (int round = 0; round < 200; ++round) {
@@ -221,16 +221,43 @@ TEST_F(Conditions, CountersKeepTheirTimeWhenTheyCount) {
   EXPECT_EQ(t_.get("c"), std::nullopt);
 }
 
-// Notes of values that were replaced long before their time do not pile up.
-TEST_F(Conditions, NotesAreBounded) {
+// A value that replaced one with an earlier expiry calls nobody, and expires at its own time.
+TEST_F(Conditions, TheExpirerIsCalledForTheEarliestOnly) {
   std::uint64_t calls = 0;
   t_.store.expirer().on_earlier_expiry([&] { ++calls; });
-  for (int i = 0; i < 20'000; ++i)
+  for (int i = 0; i < 20'000; ++i) {
     ASSERT_EQ(put(fmt::format("{}", i % 10), "v", {.ttl_ms = 1'000'000}), Code{});
-  EXPECT_GT(calls, 0U);
+  }
+  EXPECT_EQ(calls, 1U);
+  ASSERT_EQ(put("sooner", "v", {.ttl_ms = 1000}), Code{});
+  EXPECT_EQ(calls, 2U);
+  t_.clock.advance(1000 * kNanosPerMs);
   t_.store.expirer().expire();
   EXPECT_EQ(t_.store.stats().expiring, 10U);
-  EXPECT_LE(t_.store.stats().expiry_notes, 10U);
+  EXPECT_EQ(t_.store.check_at_rest(), "");
+}
+
+TEST(Expiry, OfRecordsThatAFullLogKeepsIsNotForgotten) {
+  StoreUnderTest t{small_memory(), *CommitLog::create(CommitLog::kMinCapacityBytes)};
+  for (int i = 0; i < 100; ++i)
+    ASSERT_TRUE(t.store.put(as_bytes(fmt::format("{}", i)), as_bytes("v"), {.ttl_ms = 10}));
+  const auto fill = [&] {
+    return t.store.put(as_bytes("filler"), as_bytes(std::string(1000, 'f')));
+  };
+  while (fill()) {
+  }
+  ASSERT_EQ(fill().error().code, Code::kBusy);
+  t.clock.advance(20 * kNanosPerMs);
+  EXPECT_EQ(t.store.expirer().expire(), t.clock.now() + kNanosPerMs);
+  EXPECT_LT(t.store.stats().expired, 100U);
+  EXPECT_EQ(t.store.check_at_rest(), "");
+  CommitLog::Entry entry;
+  while (t.log->consume(&entry)) {
+  }
+  t.log->advance();
+  t.store.expirer().expire();
+  EXPECT_EQ(t.store.stats().expired, 100U);
+  EXPECT_EQ(t.store.stats().records, 1U);
 }
 
 TEST_F(Conditions, KeysExpireFromGroupNeighbourAndStash) {

@@ -87,7 +87,7 @@ TEST_F(Flood, OtherPairsHaveTheRestOfTheStashAndNoMemoryIsTaken) {
   }
 }
 
-// What is loaded at a start passes through the same bound: the time it takes does not grow with the
+// Records that are loaded at a start have the same bound: the loading time does not grow with the
 // square of the keys.
 TEST_F(Flood, LoadingIsBoundedToo) {
   const auto keys = chosen_keys(kMost + 1'000);

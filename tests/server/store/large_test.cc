@@ -97,14 +97,89 @@ TEST(Large, WhatIsCancelledOrRefusedGivesEverythingBack) {
   EXPECT_EQ(t.read("k").value, "old");
 }
 
-TEST(Large, TwoOfThemFillAQueueOfTheirSize) {
+// LARGE-2: their clients may be slow, or have stopped.
+TEST(Large, OnesOnTheirWayTakeNothingOfTheQueue) {
   StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{32} << 20)));
-  auto first = t.store.large_records().begin(as_bytes("a"), kMaxValueBytes, {});
-  ASSERT_TRUE(first);
-  const auto second = t.store.large_records().begin(as_bytes("b"), kMaxValueBytes, {});
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code, Code::kBusy);
-  t.store.large_records().cancel(std::move(*first));
+  LargeRecords& records = t.store.large_records();
+  const std::uint64_t idle = t.log->bytes_queued();
+  auto one = records.begin(as_bytes("a"), kMaxValueBytes - 4096, {});
+  auto other = records.begin(as_bytes("b"), kMaxValueBytes - 4096, {});
+  ASSERT_TRUE(one && other);
+  EXPECT_EQ(t.log->bytes_queued(), idle);
+  EXPECT_TRUE(t.put("small", "value"));
+  EXPECT_TRUE(t.put("longer", std::string(kMaxInlineBytes, 'l')));
+  EXPECT_EQ(t.log->refused(), 0U);
+  records.cancel(std::move(*one));
+  records.cancel(std::move(*other));
+  EXPECT_EQ(records.bytes_under_way(), 0U);
+}
+
+// LARGE-3, by the queue's length: each has a copy on the heap.
+TEST(Large, OnesOnTheirWayHaveNoMoreThanTheirShare) {
+  StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{32} << 20)));
+  LargeRecords& records = t.store.large_records();
+  EXPECT_EQ(records.limit_bytes(), std::uint64_t{32} << 20);
+  constexpr std::size_t kLength = (std::size_t{16} << 20) - 4096;
+  auto first = records.begin(as_bytes("a"), kLength, {});
+  auto second = records.begin(as_bytes("b"), kLength, {});
+  ASSERT_TRUE(first && second);
+  const auto third = records.begin(as_bytes("c"), kMaxInlineBytes + 1, {});
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, Code::kBusy);
+  EXPECT_EQ(records.refused(), 1U);
+  records.cancel(std::move(*first));
+  auto again = records.begin(as_bytes("c"), kMaxInlineBytes + 1, {});
+  EXPECT_TRUE(again);
+  records.cancel(std::move(*again));
+  records.cancel(std::move(*second));
+  EXPECT_EQ(records.bytes_under_way(), 0U);
+}
+
+// LARGE-3, by the memory: without a disk nothing else bounds them.
+TEST(Large, OnesOnTheirWayLeaveThreeQuartersOfTheMemory) {
+  StoreUnderTest t(roomy());
+  LargeRecords& records = t.store.large_records();
+  std::vector<LargePut> begun;
+  for (int i = 0; i < 32; ++i) {
+    auto large = records.begin(as_bytes("k"), kMaxValueBytes, {});
+    if (!large && large.error().code == Code::kBusy && t.grow()) continue;
+    if (!large) break;
+    begun.push_back(std::move(*large));
+  }
+  EXPECT_GE(begun.size(), 2U);
+  EXPECT_LE(records.bytes_under_way(), t.memory->max_data_bytes() / 4);
+  EXPECT_GT(records.refused(), 0U);
+  EXPECT_TRUE(t.put("other", std::string(kMaxInlineBytes, 'o')));
+  for (LargePut& large : begun)
+    records.cancel(std::move(large));
+}
+
+TEST(Large, OneThatHasArrivedTakesItsSpaceInTheQueueThen) {
+  StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{32} << 20)));
+  LargeRecords& records = t.store.large_records();
+  const std::string value = patterned(9, kMaxValueBytes - 4096);
+  auto large = records.begin(as_bytes("k"), value.size(), {});
+  ASSERT_TRUE(large);
+  std::memcpy(large->value.data(), value.data(), value.size());
+  std::memcpy(large->copy.get(), value.data(), value.size());
+  // Meanwhile others fill the queue.
+  while (t.put("other", std::string(kMaxInlineBytes, 'o'))) {
+  }
+  const Status full = records.reserve(*large);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, Code::kBusy);
+  const std::uint64_t refused = t.log->refused();
+  EXPECT_EQ(records.reserve(*large).error().code, Code::kBusy);
+  EXPECT_EQ(t.log->refused(), refused) << "the applier is asked to sync once";
+  CommitLog::Entry entry;
+  while (t.log->consume(&entry)) {
+  }
+  t.log->advance();
+  ASSERT_TRUE(records.reserve(*large));
+  const std::uint64_t digest = value_digest(as_bytes("k"), large->value, t.memory->epoch());
+  ASSERT_TRUE(records.finish(std::move(*large), as_bytes("k"), digest, {}));
+  EXPECT_TRUE(t.read("k").value == value);
+  EXPECT_EQ(records.bytes_under_way(), 0U);
 }
 
 TEST(Large, AQueueThatCanNeverHoldOneSaysSo) {

@@ -1,4 +1,4 @@
-// What pins do to a store: records move while they count, and nothing else changes.
+// The effect of pins on a store: records move while they count, and nothing else changes.
 #include "server/store/pins.h"
 
 #include <gtest/gtest.h>

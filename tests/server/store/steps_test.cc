@@ -56,7 +56,7 @@ class TornRead {
   std::vector<Piece> pieces_;
 };
 
-// What a canary does to the memory after a step: before the readers look, and after they have.
+// A canary changes the memory after a step: before the readers look, or after they have looked.
 enum class When { kBeforeReaders, kAfterReaders };
 using Tamper = std::function<void(When, Step, std::uint64_t* word)>;
 
@@ -256,6 +256,13 @@ TEST(Steps, LinearizableWithRoomInTheIndex) {
   expect_linearizable(options);
 }
 
+// Readers see blocks of which some words are zero already.
+TEST(Steps, LinearizableWhileBlocksAreScrubbed) {
+  MemoryOptions options = one_pair();
+  options.scrub = true;
+  expect_linearizable(options);
+}
+
 // Many short lives, for a store splits only while it is young.
 constexpr std::size_t kManyKeys = 400;
 constexpr int kOneChildhood = 1'200;
@@ -315,7 +322,7 @@ TEST_F(StepsCanary, SlotClearedBeforeTheRecordIsSuperseded) {
     void operator()(When when, Step step, std::uint64_t* word) {
       if (step == Step::kRecordPrepared) replacing = true;
       if (step == Step::kRecordLive) replacing = false;
-      // Of a stashed record no group is published. Its block may be given to the next one.
+      // For a stashed record no group is published. Its block may be given to the next one.
       if (held != nullptr && step == Step::kRecordBody) {
         *std::exchange(held, nullptr) ^= kSupersededMask;
       }

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "server/log/commit_log.h"
 #include "server/memory/memory.h"
-#include "server/persistence/commit_log.h"
 #include "server/store/store.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/plain_memory.h"
 #include "tests/support/reference_reader.h"
 
@@ -87,7 +88,7 @@ struct StoreUnderTest {
     grow();
     return put;
   }
-  // What a server's thread does in the background.
+  // Does the work of a server's background thread.
   bool grow() {
     if (!store.growth().wants_memory()) return false;
     const auto grown = store.growth().grow();
@@ -97,7 +98,7 @@ struct StoreUnderTest {
     clock.advance(10 * kNanosPerMs);
     return store.remove(as_bytes(key));
   }
-  // What the server answers, and what a one-sided reader finds.
+  // Return the server's answer, and the record that a one-sided reader finds.
   std::optional<std::string> get(std::string_view key) {
     const auto result = store.get(as_bytes(key), buffer);
     if (!result) return std::nullopt;

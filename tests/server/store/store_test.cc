@@ -217,6 +217,19 @@ TEST(Store, ABusyLogRefusesWritesAndChangesNothing) {
   EXPECT_EQ(t.read("key0").value, "w");
 }
 
+// Else what a dump shows could not be loaded.
+TEST(Store, NoKeyExpiresLaterThanAnExpiryThatCanBeGiven) {
+  StoreUnderTest t(small_memory());
+  t.clock.advance(1'000 * kNanosPerMs);
+  const auto expiry_of = [&](std::uint64_t ttl_ms) {
+    EXPECT_TRUE(t.store.put(as_bytes("k"), as_bytes("v"), {.ttl_ms = ttl_ms}));
+    return t.store.get(as_bytes("k"), t.buffer)->expiry_ms;
+  };
+  EXPECT_EQ(expiry_of(kMaxTtlMs), kMaxTtlMs);
+  EXPECT_EQ(expiry_of(kMaxTtlMs - 500), kMaxTtlMs);
+  EXPECT_EQ(expiry_of(kMaxTtlMs - 2'000), kMaxTtlMs - 2'000 + 1'001);
+}
+
 // A memory that is full of keys with a time to live has no use for a sync, however much is written.
 TEST(Store, ASyncIsWantedWhereItLetsSomethingGo) {
   auto log = CommitLog::create(CommitLog::kMinServerCapacityBytes);

@@ -20,9 +20,14 @@ constexpr std::uint64_t kGroup = 77;
 constexpr std::size_t kKept = 20;
 // As of the replicator: it looks at its clocks this often.
 constexpr Nanos kTurn = 20 * kNanosPerMs;
+// As of the agent: so long after etcd stored nothing it is asked again whether it does.
+constexpr Nanos kTryStoringAfter = kNanosPerSecond;
 // A disk that takes nothing for a while, once in so many turns.
 constexpr std::uint64_t kSticksIn = 300;
 constexpr Nanos kSticks = 2 * kNanosPerSecond;
+constexpr std::int64_t kBeganMs = 1'795'000'000'000;
+// How much the wall clocks of hosts that are well differ.
+constexpr std::uint64_t kWallsDifferMs = 400;
 
 server::EntryBytes bytes_of(const Write& write) {
   auto bytes = std::make_shared<std::vector<std::byte>>(16);
@@ -46,7 +51,8 @@ GroupHost::GroupHost(std::size_t number, rdma::sim::Scheduler& scheduler, Etcd& 
       outside_(std::move(outside)),
       store_(etcd.connect(number)),
       drift_ppm_(static_cast<std::int64_t>(scheduler.random().below(9'000)) - 4'500),
-      offset_(scheduler.up_to(1000 * kNanosPerSecond) + kNanosPerSecond) {}
+      offset_(scheduler.up_to(1000 * kNanosPerSecond) + kNanosPerSecond),
+      wall_off_ms_(static_cast<std::int64_t>(scheduler.random().below(kWallsDifferMs))) {}
 
 void GroupHost::start() {
   epoch_ = scheduler_.random()() | 1U;
@@ -60,12 +66,23 @@ void GroupHost::start() {
                                    server::Replica{.name = fmt::format("n{}", number_),
                                                    .address = fmt::format("n{}:1", number_),
                                                    .epoch = epoch_},
-                                   engine_group_, kGroup, server::ReplicationTimes{});
+                                   server::Membership::Start{.group = engine_group_,
+                                                             .number = engine_number_,
+                                                             .term = engine_term_,
+                                                             .new_group = number_ == 0 ? kGroup : 0,
+                                                             .last_has_ended = true},
+                                   server::ReplicationTimes{});
   change_.reset();
+  is_refused_ = false;
+  try_storing_at_ = 0;
+  unknown_ = -1;
   inbox_.clear();
   peers_.clear();
   link_ = 0;
   succession_ = {};
+  group_clock_.reset();
+  wall_shifted_until_ = 0;
+  time_began_with_ = 0;
   admits_ = false;
   next_version_ = replicated_ = shown_mark_ = 0;
   tick_ = 0;
@@ -112,7 +129,13 @@ void GroupHost::receive(const Arrival& arrival) {
       peers_.push_back(arrival.link);
       if (primary->connected(arrival.link, *arrival.hello, now) !=
           server::Primary::Admission::kAccepted)
-        outside_.close(arrival.link);
+        return outside_.close(arrival.link);
+      if (plan_.broken == BrokenRule::kJoinsUnreached)
+        primary->set_reachable(arrival.link, true);
+      else
+        outside_.call_back(arrival.link);
+    } else if (arrival.is_reachable) {
+      primary->set_reachable(arrival.link, *arrival.is_reachable);
     } else if (arrival.answer && !primary->answered(arrival.link, *arrival.answer, now)) {
       outside_.close(arrival.link);
     }
@@ -133,6 +156,7 @@ void GroupHost::receive(const Arrival& arrival) {
     connect_again_at_ = scheduler_.now() + 50 * kNanosPerMs;
     return;
   }
+  time_began_with_ = arrival.time_began_with;
   // The log may have been cut.
   while (!image_.empty() && image_.back().position > arrival.entries->previous)
     image_.pop_back();
@@ -140,7 +164,7 @@ void GroupHost::receive(const Arrival& arrival) {
     image_.push_back({.position = block->last, .write = write_of(block->bytes)});
 }
 
-// What the engine takes is at or below the mark.
+// The engine takes only entries at or below the mark.
 void GroupHost::apply() {
   std::uint64_t mark = membership_->primary() != nullptr
                            ? membership_->primary()->marks().replicated
@@ -221,20 +245,61 @@ void GroupHost::succeed() {
   outside_.send(number_, told->peer, {.link = told->peer, .hand_over = told->message});
 }
 
+std::int64_t GroupHost::wall_ms() const {
+  return kBeganMs + wall_off_ms_ + (scheduler_.now() / kNanosPerMs) +
+         (scheduler_.now() < wall_shifted_until_ ? wall_shifted_ms_ : 0);
+}
+
+// As the replicator.
+void GroupHost::move_time(server::Primary& primary) {
+  const Nanos now = local(scheduler_.now());
+  const server::GroupClock::Reading reading{.clock = now, .since_boot = now, .unix_ms = wall_ms()};
+  if (!group_clock_) {
+    std::uint64_t known = membership_->backup().time().by_clock(now);
+    if (known == 0) time_began_with_ = epoch_;
+    if (known != 0 && plan_.broken == BrokenRule::kTimeBeginsAhead) known += 2000;
+    if (plan_.broken == BrokenRule::kTimeByOwnWall) known = 0;
+    group_clock_.emplace(reading, known);
+  }
+  (void)group_clock_->follow(reading);
+  primary.propose_time(plan_.broken == BrokenRule::kFollowsWallClock
+                           ? static_cast<std::uint64_t>(reading.unix_ms)
+                           : group_clock_->unix_ms(now),
+                       now);
+}
+
+std::uint64_t GroupHost::judges_by() const {
+  if (!serves() || is_paused() || membership_->primary() == nullptr) return 0;
+  const Nanos now = local(scheduler_.now());
+  return membership_->primary()->time().at(now);
+}
+
+std::uint64_t GroupHost::begins_by() const {
+  if (judges_by() == 0) return 0;
+  return static_cast<std::uint64_t>(membership_->primary()->time().begins_at_0 +
+                                    (local(scheduler_.now()) / kNanosPerMs) + 1);
+}
+
 void GroupHost::lead() {
   server::Primary& primary = *membership_->primary();
-  primary.propose_time(static_cast<std::uint64_t>(scheduler_.now() / kNanosPerMs));
+  move_time(primary);
   for (const std::uint64_t peer : std::vector(peers_)) {
     while (auto entries = primary.next(peer, local(scheduler_.now())))
-      outside_.send(number_, peer, {.link = peer, .entries = std::move(entries)});
+      outside_.send(
+          number_, peer,
+          {.link = peer, .entries = std::move(entries), .time_began_with = time_began_with_});
     if (primary.needs_copy(peer)) outside_.copy_engine(number_, peer);
   }
   const bool acts =
       membership_->acts(local(scheduler_.now())) || plan_.broken == BrokenRule::kActsAtOnce;
   const bool has_engine = engine_.empty() ? primary.inherited() == 0
                                           : engine_.back().position.version >= primary.inherited();
+  // Its time waits for the same moment: that is left out too.
+  const bool has_settled =
+      primary.has_settled() || (plan_.broken == BrokenRule::kActsAtOnce &&
+                                primary.marks().replicated >= primary.inherited());
   if (!admits_ && acts &&
-      ((primary.has_settled() && has_engine) || plan_.broken == BrokenRule::kAdmitsAtOnce)) {
+      ((has_settled && has_engine) || plan_.broken == BrokenRule::kAdmitsAtOnce)) {
     admits_ = true;
     inherited_ = primary.inherited();
     next_version_ = std::max<std::uint64_t>(std::uint64_t{primary.configuration().term} << 32U,
@@ -262,7 +327,11 @@ void GroupHost::step() {
     end();
     return start();
   }
+  membership_->set_store_answers(!is_refused_);
   change_ = membership_->wanted(local(scheduler_.now()));
+  if (change_ && plan_.broken == BrokenRule::kLosesRevoked && membership_->configuration() &&
+      change_->next.revoked == membership_->configuration()->revoked)
+    change_->next.revoked.clear();
   engine_group_ = membership_->group();
   if (membership_->role() == Membership::Role::kEnded) {
     end();
@@ -277,7 +346,7 @@ void GroupHost::step() {
   membership_->primary() != nullptr ? lead() : follow();
 }
 
-// What is on the way to the disk goes on without a message. Syncs do, too, with the turns.
+// Entries on their way to the disk proceed without a message. Syncs also proceed with the turns.
 bool GroupHost::has_work() const {
   return !inbox_.empty() || (lives() && engine_wal_ != image_.size());
 }
@@ -291,18 +360,28 @@ void GroupHost::wait_for_work() {
 void GroupHost::step_of_etcd() {
   if (!lives() || is_paused()) return scheduler_.sleep(10 * kNanosPerMs);
   const std::uint64_t epoch = epoch_;
+  const Nanos asked_at = local(scheduler_.now());
   // A process that is paused sees what it has read when it goes on.
   const auto see = [&](const server::ConfigurationStore::Stored& stored) {
     while (is_paused())
       scheduler_.sleep(10 * kNanosPerMs);
     if (!lives() || epoch_ != epoch) return;
-    membership_->read(stored, local(scheduler_.now()));
+    membership_->read(stored, asked_at, local(scheduler_.now()));
+    if (const auto& configuration = membership_->configuration()) {
+      engine_number_ = configuration->number;
+      engine_term_ = configuration->term;
+    }
     scheduler_.notify(work_);
   };
   if (const auto change = change_) {
     const auto revision =
         store_->replace(change->revision, change->next, Deadline::after_ms(scheduler_, 300));
     if (revision) return see({.configuration = change->next, .revision = *revision});
+    if (!lives() || epoch_ != epoch) return;
+    note_failure(*change, revision.error());
+  } else if (is_refused_ && scheduler_.now() >= try_storing_at_) {
+    try_storing_at_ = scheduler_.now() + kTryStoringAfter;
+    is_refused_ = !store_->try_storing(Deadline::after_ms(scheduler_, 200));
     if (!lives() || epoch_ != epoch) return;
   }
   const auto read =
@@ -311,6 +390,21 @@ void GroupHost::step_of_etcd() {
           : store_->wait_for_other(membership_->revision(), Deadline::after_ms(scheduler_, 100));
   if (read) see(*read);
   scheduler_.sleep(5 * kNanosPerMs);
+}
+
+// As ConfigurationAgent and Replicator.
+void GroupHost::note_failure(const Membership::Change& change, const Error& error) {
+  if (error.code == Code::kConflict) {
+    is_refused_ = false;
+    return;
+  }
+  is_refused_ = true;
+  const bool has_no_effect = error.write == WriteOutcome::kNotApplied;
+  if (!has_no_effect) unknown_ = change.revision;
+  const bool may_be_stored = !has_no_effect || unknown_ == change.revision;
+  if (may_be_stored || !membership_->may_give_up(change)) return;
+  membership_->give_up();
+  change_.reset();
 }
 
 std::optional<std::uint64_t> GroupHost::write(std::uint64_t id) {
@@ -325,6 +419,17 @@ std::optional<std::uint64_t> GroupHost::write(std::uint64_t id) {
   membership_->primary()->update();
   scheduler_.notify(work_);
   return position.version;
+}
+
+bool GroupHost::revoke(const RevokedSecret& secret) {
+  if (!serves() || is_paused() || membership_->primary() == nullptr) return false;
+  return membership_->primary()->revoke({&secret, 1}).has_value();
+}
+
+bool GroupHost::has_answered(const RevokedSecret& secret, std::uint64_t epoch) const {
+  if (!lives() || epoch_ != epoch || is_paused() || membership_->primary() == nullptr) return false;
+  if (plan_.broken == BrokenRule::kAnswersRevoked) return true;
+  return membership_->primary()->configuration().has_revoked(secret);
 }
 
 bool GroupHost::has_answered(std::uint64_t version, std::uint64_t epoch) const {

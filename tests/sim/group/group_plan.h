@@ -19,7 +19,13 @@ enum class BrokenRule : std::uint8_t {
   kAnswersUnwritten,     // a backup answers as written what it has in memory only
   kHandsOverEarly,       // a primary hands over while a tick still covers calls
   kTicksOn,              // a primary that has handed over ticks as long as its lease lasts
+  kFollowsWallClock,     // the group's time is the primary's wall clock
+  kTimeByOwnWall,        // a new primary's time begins with its own wall clock
+  kTimeBeginsAhead,      // a new primary's clock is ahead of what it knows
   kEtcdComparesNothing,  // etcd stores a transaction although its comparison fails
+  kLosesRevoked,         // a change of another kind is stored without what was revoked before
+  kAnswersRevoked,       // a revocation is answered before etcd has it
+  kJoinsUnreached,       // a backup joins although the primary has not reached it
 };
 
 struct GroupPlan {
@@ -39,7 +45,9 @@ struct GroupVerdict {
   std::uint64_t joins = 0;      // into the set of replicas in sync
   std::uint64_t copies = 0;     // of engines
   std::uint64_t handed_over = 0;
-  std::uint64_t trace = 0;  // equal for equal runs
+  std::uint64_t expired = 0;  // keys that were seen so
+  std::uint64_t revoked = 0;  // secrets, answered
+  std::uint64_t trace = 0;    // equal for equal runs
 
   // Adds the counts of another run.
   void add(const GroupVerdict& one) {
@@ -49,6 +57,8 @@ struct GroupVerdict {
     joins += one.joins;
     copies += one.copies;
     handed_over += one.handed_over;
+    expired += one.expired;
+    revoked += one.revoked;
   }
 };
 

@@ -1,7 +1,11 @@
 // A run of a simulated group: hosts, links between them, an etcd, clients, and who disturbs them.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "tests/sim/group/group_host.h"
 
@@ -14,7 +18,11 @@ constexpr Nanos kDisturbed = 30 * kNanosPerSecond;
 // How long all may take to serve again, and how long they must then go on.
 constexpr Nanos kHealed = 15 * kNanosPerSecond;
 constexpr Nanos kServes = 2 * kNanosPerSecond;
+constexpr Nanos kLongestFault = 3 * kNanosPerSecond;
+// Messages and answers take 0.3 s each; a take-over comes between.
+constexpr Nanos kLate = 1200 * kNanosPerMs;
 constexpr Nanos kLongestCall = 3 * kNanosPerSecond;
+constexpr Nanos kBetweenCalls = 100 * kNanosPerMs;
 
 class Run {
  public:
@@ -39,6 +47,8 @@ class Run {
     spawn("watch", [this] { watch(); });
     spawn("writer", [this] { write(); });
     spawn("reader", [this] { read(); });
+    spawn("expiry", [this] { expire(); });
+    spawn("administrator", [this] { revoke(); });
     spawn("faults", [this] { disturb(); });
     scheduler_.spawn("end", [this] {
       scheduler_.sleep(kDisturbed);
@@ -47,9 +57,11 @@ class Run {
         host->mend_disk();
         etcd_.set_reachable(host->number(), true);
       }
+      put_back();
       etcd_.faults() = {};
       etcd_.faults().compares_nothing = plan_.broken == BrokenRule::kEtcdComparesNothing;
       cut_.clear();
+      closed_.clear();
       verdict_.stuck = see_all_serve();
       over_ = true;
     });
@@ -65,9 +77,15 @@ class Run {
   }
 
  private:
+  struct Brief {
+    std::uint64_t expiry_ms = 0;
+    Nanos put_at = 0;
+    Nanos lives = 0;
+  };
   struct Link {
     std::size_t ends[2];  // the one that has connected, and the other
     std::uint64_t epochs[2];
+    Nanos opened_at = 0;
     Nanos arrives[2] = {0, 0};  // the last message to each end
     bool is_open = true;
   };
@@ -125,16 +143,35 @@ class Run {
         .send = [this](std::size_t from, std::uint64_t link,
                        Arrival arrival) { send(from, link, std::move(arrival)); },
         .close = [this](std::uint64_t link) { break_link(link); },
+        .call_back = [this](std::uint64_t link) { call_back(link); },
         .ended = [this](std::size_t host) { break_links_of(host); },
         .copy_engine = [this](std::size_t from, std::uint64_t link) { copy(from, link); }};
   }
 
   std::uint64_t connect(std::size_t from, const std::string& to) {
     const std::size_t other = static_cast<std::size_t>(to.back() - '0');
-    if (other == from || is_cut(from, other) || !hosts_[other]->lives()) return 0;
+    if (other == from || is_cut(from, other) || closed_.contains(other) || !hosts_[other]->lives())
+      return 0;
     links_[++last_link_] = {.ends = {from, other},
-                            .epochs = {hosts_[from]->epoch(), hosts_[other]->epoch()}};
+                            .epochs = {hosts_[from]->epoch(), hosts_[other]->epoch()},
+                            .opened_at = scheduler_.now()};
     return last_link_;
+  }
+
+  // As BackCalls.
+  void call_back(std::uint64_t number, Nanos pause = 0) {
+    const Nanos way = scheduler_.up_to(3 * kNanosPerMs);
+    scheduler_.at(scheduler_.now() + pause + way, [this, number] {
+      const Link& link = links_.at(number);
+      GroupHost* const caller = at_end(number, 1);
+      GroupHost* const called = at_end(number, 0);
+      if (!link.is_open || caller == nullptr) return;
+      const bool is_reachable = called != nullptr && !called->is_paused() &&
+                                !is_cut(link.ends[0], link.ends[1]) &&
+                                !closed_.contains(link.ends[0]);
+      caller->arrive({.link = number, .is_reachable = is_reachable});
+      if (!is_reachable) call_back(number, kBetweenCalls);
+    });
   }
 
   // The host there, if it is still the process of this link.
@@ -193,7 +230,7 @@ class Run {
   }
 
   bool is_in_set(const GroupHost& host) const {
-    const auto& stored = etcd_.stored().configuration;
+    const auto& stored = kept_ ? kept_ : etcd_.stored().configuration;
     return stored && std::ranges::any_of(stored->members, [&](const server::Member& member) {
              return member.epoch == host.epoch();
            });
@@ -201,8 +238,8 @@ class Run {
 
   // ---- clients
 
-  // What was answered, or READ by a GET that was believed, is the only write at its place, and
-  // stays.
+  // A write that was answered, or READ by a GET that was believed, is the only one at its place,
+  // and stays.
   void observe(const Write& write, std::uint64_t least) {
     if (write.ordinal < least) return complain("a GET answers what was replaced before it began");
     scheduler_.trace(write.ordinal, write.id);
@@ -241,16 +278,101 @@ class Run {
     observe(seen->newest, least);
   }
 
+  // Keys with a time to live, and questions whether they have expired, which primaries answer
+  // without an entry in the log.
+  void expire() {
+    scheduler_.sleep(scheduler_.up_to(20 * kNanosPerMs));
+    const GroupHost& host = *hosts_[scheduler_.random().below(kHosts)];
+    const Nanos began = scheduler_.now();
+    const std::uint64_t least = latest_ms_;
+    if (scheduler_.chance(4)) scheduler_.sleep(scheduler_.up_to(50 * kNanosPerMs));
+    const std::uint64_t time = host.judges_by();
+    const std::uint64_t begins = host.begins_by();
+    const auto seen = host.read(began);
+    if (time == 0 || !seen || !seen->covers) return;
+    // The time that began again may reach clients by a later primary first: the one with which it
+    // began has told that one, and then nobody asked it.
+    if (host.time_began_with() != time_began_with_) {
+      time_began_with_ = host.time_began_with();
+      brief_.clear();
+    } else if (time < least) {
+      complain("what has expired exists again");
+    }
+    latest_ms_ = time;
+    // A primary that was paused sees answers from before the pause first, and judges by what they
+    // say until the next ones.
+    const Nanos late = host.paused_until() > began - kLate ? kLate + kLongestFault : kLate;
+    for (const Brief& key : brief_) {
+      const Nanos lived = scheduler_.now() - key.put_at;
+      if (time >= key.expiry_ms && lived < key.lives - (key.lives / 50) - kNanosPerMs)
+        complain("a key ends before its time");
+      if (time < key.expiry_ms && began - key.put_at > key.lives + (key.lives / 50) + late)
+        complain("a key lives too long");
+    }
+    verdict_.expired +=
+        std::erase_if(brief_, [&](const Brief& key) { return time >= key.expiry_ms; });
+    const Nanos lives = scheduler_.up_to(5 * kNanosPerSecond);
+    brief_.push_back({.expiry_ms = begins + static_cast<std::uint64_t>(lives / kNanosPerMs),
+                      .put_at = scheduler_.now(),
+                      .lives = lives});
+  }
+
+  void revoke() {
+    scheduler_.sleep(scheduler_.up_to(kNanosPerSecond));
+    GroupHost& host = *hosts_[scheduler_.random().below(kHosts)];
+    const RevokedSecret secret{.user = fmt::format("user{}", ++last_user_)};
+    if (!host.revoke(secret)) return;
+    const std::uint64_t epoch = host.epoch();
+    for (const Nanos until = scheduler_.now() + kLongestCall; scheduler_.now() < until;) {
+      if (host.has_answered(secret, epoch)) {
+        ++verdict_.revoked;
+        return revoked_.push_back(secret);
+      }
+      scheduler_.sleep(5 * kNanosPerMs);
+    }
+  }
+
+  // Whatever becomes the primary has read what etcd had then.
+  void look_for_revoked(const server::GroupConfiguration& stored) {
+    for (const RevokedSecret& secret : revoked_) {
+      if (!stored.has_revoked(secret)) complain("a secret that was revoked is not any more");
+      for (const auto& host : hosts_) {
+        const server::Member* const primary = stored.find(stored.primary);
+        if (!host->serves() || primary == nullptr || primary->epoch != host->epoch()) continue;
+        if (!host->membership()->configuration()->has_revoked(secret))
+          complain("a primary does not know of a secret that was revoked before");
+      }
+    }
+  }
+
+  // Looks at the processes that are in sync now and were not before.
+  void look_for_unreached(const server::GroupConfiguration& stored) {
+    std::set<std::uint64_t> now;
+    for (const server::Member& member : stored.members) {
+      if (!member.in_sync()) continue;
+      now.insert(member.epoch);
+      if (member.name == stored.primary || members_.contains(member.epoch)) continue;
+      const auto closed = closed_.find(static_cast<std::size_t>(member.name.back() - '0'));
+      const bool was_open =
+          closed == closed_.end() || std::ranges::any_of(links_, [&](const auto& each) {
+            return each.second.epochs[0] == member.epoch && each.second.opened_at <= closed->second;
+          });
+      if (!was_open) complain("a replica is in sync that no other one can connect to");
+    }
+    members_ = std::move(now);
+  }
+
   // ---- faults
 
   void disturb() {
     if (healed_) return scheduler_.sleep(kNanosPerSecond);
     scheduler_.sleep(scheduler_.up_to(2 * kNanosPerSecond));
+    if (healed_) return;
     const std::size_t one = scheduler_.random().below(kHosts);
     const std::size_t other = (one + 1 + scheduler_.random().below(kHosts - 1)) % kHosts;
-    const Nanos time = scheduler_.up_to(3 * kNanosPerSecond);
+    const Nanos time = scheduler_.up_to(kLongestFault);
     GroupHost& host = *hosts_[one];
-    switch (scheduler_.random().below(7)) {
+    switch (scheduler_.random().below(11)) {
       case 0:
       case 1:
         return host.pause(scheduler_.now() + time);
@@ -271,16 +393,50 @@ class Run {
         for (auto& each : hosts_)
           each->hand_over();  // the primary does
         return;
+      case 6: {
+        const auto by_ms = static_cast<std::int64_t>(draw({2'000, 60'000, 86'400'000}));
+        return host.shift_wall(scheduler_.chance(2) ? by_ms : -by_ms, scheduler_.now() + time);
+      }
+      case 7:
+        etcd_.faults().refuses = true;
+        return scheduler_.at(scheduler_.now() + time, [this] { etcd_.faults().refuses = false; });
+      case 8:
+        return lose_etcd(time);
+      case 9:  // it is left out meanwhile, and connects again before it is open
+        closed_.emplace(one, scheduler_.now());
+        host.pause(scheduler_.now() + time / 2);
+        return scheduler_.at(scheduler_.now() + time, [this, one] { closed_.erase(one); });
       default:
         etcd_.set_reachable(one, false);
         scheduler_.at(scheduler_.now() + time, [this, one] { etcd_.set_reachable(one, true); });
     }
   }
 
+  // etcd comes back empty, or with another group of the name, and a person puts the configuration
+  // back.
+  void lose_etcd(Nanos time) {
+    const bool all_belong =
+        std::ranges::all_of(hosts_, [](const auto& host) { return host->belongs_to_group(); });
+    if (kept_ || !all_belong) return;
+    kept_ = etcd_.stored().configuration;
+    etcd_.lose_data();
+    if (scheduler_.chance(2)) {
+      server::GroupConfiguration other = *kept_;
+      other.group = ~kept_->group;
+      etcd_.put_back(other);
+    }
+    scheduler_.at(scheduler_.now() + time, [this] { put_back(); });
+  }
+  void put_back() {
+    if (kept_) etcd_.put_back(*std::exchange(kept_, std::nullopt));
+  }
+
   void watch() {
     scheduler_.sleep(20 * kNanosPerMs);
     const auto& stored = etcd_.stored().configuration;
-    if (!stored) return;
+    if (!stored || kept_) return;
+    look_for_revoked(*stored);
+    look_for_unreached(*stored);
     if (stored->term != term_) {
       term_ = stored->term;
       ++verdict_.terms;
@@ -296,12 +452,20 @@ class Run {
   std::uint64_t last_link_ = 0;
   std::set<std::uint64_t> copying_;  // links
   std::set<std::pair<std::size_t, std::size_t>> cut_;
+  std::map<std::size_t, Nanos> closed_;  // hosts to which nobody can connect, since when
+  std::set<std::uint64_t> members_;      // epochs of those in sync
   std::vector<std::unique_ptr<GroupHost>> hosts_;
   std::map<std::uint64_t, std::uint64_t> answered_;  // by ordinal: the write's id
   std::uint64_t settled_ = 0;
   std::uint64_t last_id_ = 0;
+  std::vector<Brief> brief_;
+  std::uint64_t latest_ms_ = 0;         // that anybody was told
+  std::uint64_t time_began_with_ = 0;   // of the primary that was asked last
+  std::vector<RevokedSecret> revoked_;  // answered
+  std::uint64_t last_user_ = 0;
   std::uint32_t term_ = 0;
   std::size_t in_sync_ = 0;
+  std::optional<server::GroupConfiguration> kept_{};  // etcd has lost it
   bool healed_ = false;
   bool over_ = false;
   GroupVerdict verdict_;

@@ -33,6 +33,8 @@ TEST(GroupSim, AnswersAgreeOnOneHistory) {
   EXPECT_GT(all.joins, 5 * seeds());
   EXPECT_GT(all.copies, seeds() / 20);
   EXPECT_GT(all.handed_over, seeds());
+  EXPECT_GT(all.expired, 100 * seeds());
+  EXPECT_GT(all.revoked, 5 * seeds());
 }
 
 TEST(GroupSim, ARunIsAFunctionOfItsSeed) {
@@ -63,7 +65,13 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{BrokenRule::kAnswersUnwritten, "AnswersUnwritten"},
                     std::pair{BrokenRule::kHandsOverEarly, "HandsOverEarly"},
                     std::pair{BrokenRule::kTicksOn, "TicksOn"},
-                    std::pair{BrokenRule::kEtcdComparesNothing, "EtcdComparesNothing"}),
+                    std::pair{BrokenRule::kFollowsWallClock, "FollowsWallClock"},
+                    std::pair{BrokenRule::kTimeByOwnWall, "TimeByOwnWall"},
+                    std::pair{BrokenRule::kTimeBeginsAhead, "TimeBeginsAhead"},
+                    std::pair{BrokenRule::kEtcdComparesNothing, "EtcdComparesNothing"},
+                    std::pair{BrokenRule::kLosesRevoked, "LosesRevoked"},
+                    std::pair{BrokenRule::kAnswersRevoked, "AnswersRevoked"},
+                    std::pair{BrokenRule::kJoinsUnreached, "JoinsUnreached"}),
     [](const auto& each) { return std::string(each.param.second); });
 
 }  // namespace

@@ -17,7 +17,7 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kValueBytes = std::size_t{64} << 10;
 constexpr std::size_t kKeys = 16;  // of one writer, all written at once
-// Of the log a primary keeps so much for a replica that is away. More is written meanwhile.
+// A primary keeps this much of the log for a replica that is away. More is written meanwhile.
 constexpr const char* kQueue = "32MiB";
 std::uint64_t written_meanwhile() {
   return std::uint64_t{test_transport() == Transport::kVerbs ? 36U : 100U} << 20;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <thread>
 
 #include "tests/system/group/replica_group.h"
 #include "tests/system/small_disk.h"
@@ -46,6 +47,59 @@ TEST(GroupDisk, ABackupWhoseDiskIsFullLeavesAndComesBack) {
   group.kill(0);
   Client last = group.client_of(group.wait_for_primary(0));
   EXPECT_EQ(last.get(fmt::format("key-{}", writes % 4))->value, large);
+}
+
+// Its clients wait until the other replica has taken over, and see no error of the disk.
+TEST(GroupDisk, APrimaryWhoseDiskIsFullIsReplacedAndNoWriteFails) {
+  ReplicaGroup group(2);
+  const SmallDisk disk(group.data(0), 256);
+  group.start_all();
+  ASSERT_EQ(group.wait_for_primary(), 0U);
+  Client client = group.client_of_all();
+  const std::string large(1 << 20, 'v');
+  disk.fill();
+  constexpr Durability kLevels[] = {Durability::kMemory, Durability::kWal, Durability::kSync};
+  const auto is_replaced = [&] { return group.configuration().contains("\"primary\":\"n1\""); };
+  int writes = 0;
+  for (; writes < 2000 && !is_replaced(); ++writes)
+    ASSERT_TRUE(client.put_with(fmt::format("key-{}", writes % 4), large,
+                                {.durability = kLevels[writes % 3]}))
+        << client.last_refusal() << group.logs();
+  EXPECT_TRUE(is_replaced()) << group.logs();
+  ASSERT_TRUE(client.put_with("last", "value", {.durability = Durability::kSync}));
+}
+
+// Replicas have the same data, so equal disks fill at the same time.
+TEST(GroupDisk, ReadsGoOnWhenAllDisksAreFull) {
+  ReplicaGroup group(2);
+  const SmallDisk first(group.data(0), 256);
+  const SmallDisk second(group.data(1), 256);
+  group.start_all();
+  Client client = group.client_of_all();
+  const std::string large(1 << 20, 'v');
+  ASSERT_TRUE(client.put_with("key", large, {.durability = Durability::kSync}));
+  first.fill();
+  second.fill();
+  const auto put = [&](int number) {
+    return client.put_with(fmt::format("other-{}", number % 4), large,
+                           {.timeout = std::chrono::seconds(3), .durability = Durability::kSync});
+  };
+  int writes = 0;
+  while (writes < 100 && put(writes))
+    ++writes;
+  EXPECT_LT(writes, 100);
+  // The primary may have changed, and a take-over takes its time; once it serves, it goes on.
+  const auto reads_go_on = [&](int times) {
+    for (; times > 0 && client.get("key"); --times)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return times == 0;
+  };
+  ASSERT_TRUE(holds_in_time([&] { return reads_go_on(10); })) << group.logs();
+  EXPECT_TRUE(reads_go_on(50)) << client.last_refusal() << group.logs();
+  first.free_space();
+  second.free_space();
+  EXPECT_TRUE(holds_in_time([&] { return put(0).has_value(); })) << group.logs();
+  EXPECT_TRUE(client.get("key"));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::uint64_t number_in(std::string_view value) {
   return number;
 }
 
-// What is wrong with the stored number of a key; empty: nothing.
+// Returns what is wrong with the stored number of a key; empty: nothing.
 std::string what_is_wrong(const Key& key, std::uint64_t stored) {
   if (stored < key.promised)
     return fmt::format("{} is {}, and {} was promised\n", key.name, stored, key.promised);

@@ -1,12 +1,17 @@
 // A replicated group of kvservers with a real etcd: what was acknowledged survives the death of any
 // one of three processes, and of all.
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "tests/system/group/replica_group.h"
@@ -38,8 +43,8 @@ void expect_numbers(Client& client, std::uint64_t count) {
   }
 }
 
-// What `admin groups` shows once the primary knows that n1 and n2 are in sync: etcd knows it a
-// moment earlier.
+// Returns the output of `admin groups` once the primary knows that n1 and n2 are in sync: etcd
+// knows it a moment earlier.
 Ended wait_until_shown_in_sync(const std::string& servers) {
   Ended shown;
   EXPECT_TRUE(holds_in_time([&] {
@@ -188,8 +193,12 @@ class Caller {
       while (!ends_.load()) {
         call();
         const auto now = steady_clock::now();
-        longest_ = std::max(longest_, std::chrono::duration_cast<milliseconds>(now - last));
+        const auto took = std::chrono::duration_cast<milliseconds>(now - last);
         last = now;
+        if (took.count() > lately_.load()) lately_.store(took.count());
+        if (took <= longest_) continue;
+        longest_ = took;
+        longest_ended_ = std::chrono::system_clock::now();
       }
     });
   }
@@ -213,6 +222,12 @@ class Caller {
     return longest_;
   }
   std::uint64_t calls() const { return calls_.load(); }
+  // The longest since this was called last.
+  milliseconds take_longest() { return milliseconds(lately_.exchange(0)); }
+  // When the longest one ended, as logs have it.
+  std::string longest_ended() const {
+    return fmt::format("{:%H:%M:%S}", std::chrono::time_point_cast<milliseconds>(longest_ended_));
+  }
   Client& client() { return client_; }
 
  private:
@@ -263,6 +278,8 @@ class Caller {
   std::uint64_t seen_ = 0;
   std::string failure_;
   milliseconds longest_{0};
+  std::atomic<milliseconds::rep> lately_{0};
+  std::chrono::system_clock::time_point longest_ended_{};
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> ends_{false};
   std::thread thread_;
@@ -283,31 +300,42 @@ TEST(Group, APrimaryThatIsStoppedHandsOverAndNoCallFails) {
   call(Kind::kReads, "other");
   call(Kind::kCounts, "count");
   call(Kind::kWritesMany, "many");
+  milliseconds shortest = milliseconds::max();
   for (int round = 0; round < 3; ++round) {
     for (const auto& caller : callers)
       caller->wait_for(20);
+    for (const auto& caller : callers)
+      (void)caller->take_longest();
     const std::size_t primary = group.wait_for_primary();
     EXPECT_EQ(group.stop(primary), 0) << group.logs();
     const std::size_t next = group.wait_for_primary(primary);
     // The next primary was told, and has not waited for the failure time.
     EXPECT_NE(group.log(next).find("hands over to this replica"), std::string::npos)
         << group.logs();
-    for (const auto& caller : callers)
+    milliseconds of_round{0};
+    for (const auto& caller : callers) {
       caller->wait_for(20);
+      of_round = std::max(of_round, caller->take_longest());
+    }
+    shortest = std::min(shortest, of_round);
     group.start(primary);
     group.wait_for_in_sync(3);
   }
   milliseconds longest{0};
+  std::string ended;
   std::uint64_t calls = 0;
   for (const auto& caller : callers) {
-    longest = std::max(longest, caller->finish());
+    const milliseconds took = caller->finish();
+    if (took > longest) ended = caller->longest_ended();
+    longest = std::max(longest, took);
     calls += caller->calls();
   }
-  std::printf("%lu calls, none failed; the longest took %ld ms\n",
-              static_cast<unsigned long>(calls), longest.count());
-  // The leases and the failure time, 1.8 s together, were not waited out. An emulated processor
-  // has needed up to 2.4 s to start a primary.
-  EXPECT_LT(longest, milliseconds(is_slow() ? 3000 : 1500)) << group.logs();
+  fmt::print("{} calls, none failed; the longest took {} ms, until {}; {} ms in the best round\n",
+             calls, longest.count(), ended, shortest.count());
+  // The leases and the failure time, 1.8 s together, were not waited out. A busy machine may need
+  // longer once. An emulated processor has needed up to 2.4 s to start a primary.
+  EXPECT_LT(longest, milliseconds(3000)) << group.logs();
+  EXPECT_LT(shortest, milliseconds(is_slow() ? 3000 : 1500)) << group.logs();
 }
 
 TEST(Group, AnOperatorMovesThePrimaryAndRemovesWhatIsGone) {
@@ -360,7 +388,16 @@ TEST(Group, WithTooFewCopiesNothingIsWritten) {
   EXPECT_TRUE(client.put("key", "value"));
   group.kill(1);
   group.wait_for_in_sync(1);
-  EXPECT_FALSE(client.put_with("key", "lost?", {.timeout = milliseconds(500)}));
+  // etcd has the smaller set before the primary reads that it does: a write that begins in between
+  // is made, and falls short. The client tries until its time is over. If the last answer comes
+  // later, the client does not know that the write was refused.
+  const auto is_refused = [&](std::string_view key) {
+    const auto put = client.put_with(key, "lost?", {.timeout = milliseconds(500)});
+    EXPECT_FALSE(put);
+    return !put && put.error().write == WriteOutcome::kNotApplied;
+  };
+  EXPECT_TRUE(holds_in_time([&] { return is_refused("other"); }));
+  EXPECT_TRUE(holds_in_time([&] { return is_refused("key"); }));
   EXPECT_EQ(client.get("key")->value, "value");
 }
 
@@ -395,7 +432,7 @@ TEST(Group, APersonForcesAPrimaryWhenThoseInSyncAreLost) {
   Client client = group.client_of_all();
   EXPECT_EQ(client.get("both")->value, "have it");
   ASSERT_TRUE(client.put("both", "new"));
-  // What n0 alone had does not come back with it.
+  // Entries that only n0 had do not come back with it.
   group.start(0);
   group.wait_for_in_sync(2);
   ASSERT_TRUE(client.put("after", "it"));
@@ -404,7 +441,65 @@ TEST(Group, APersonForcesAPrimaryWhenThoseInSyncAreLost) {
   EXPECT_EQ(of_n0.get("both")->value, "new");
 }
 
-// A stop waits for nobody if there is nobody to hand over to.
+// Takes a TCP port of the loopback interface.
+class TakenPort {
+ public:
+  explicit TakenPort(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(fd_, 1), 0);
+  }
+  ~TakenPort() { ::close(fd_); }
+  TakenPort(const TakenPort&) = delete;
+  TakenPort& operator=(const TakenPort&) = delete;
+
+ private:
+  const int fd_;
+};
+
+// Some of its threads run when the port is asked for.
+TEST(Group, AReplicaWhosePortIsTakenSaysSoAndStartsLater) {
+  ReplicaGroup group(1);
+  const std::string address = group.address(0);
+  {
+    const auto port =
+        static_cast<std::uint16_t>(std::stoul(address.substr(address.rfind(':') + 1)));
+    const TakenPort taken(port + 1);
+    const Ended refused = run_program(group.command(0));
+    EXPECT_EQ(refused.status, 3) << refused.output;
+    EXPECT_NE(refused.output.find(std::to_string(port + 1)), std::string::npos) << refused.output;
+  }
+  group.start(0);
+  EXPECT_EQ(group.wait_for_primary(), 0U);
+}
+
+// A stop waits for nobody if there is nobody to hand over to. Things that only a primary needs are
+// tried when a replica starts. If they break later, clients come first.
+TEST(Group, WhatAPrimaryNeedsIsThereBeforeItIsElected) {
+  ScratchDirectory scratch;
+  const std::string backups = scratch.path("backups");
+  ReplicaGroup group(3, {"--backup-dir", backups});
+  group.start(0);
+  ASSERT_TRUE(group.process(0).wait_for_output("kvserver ready", 240)) << group.logs();
+  group.start(1);
+  group.wait_for_in_sync(2);
+  ASSERT_TRUE(group.client().put("key", "value"));
+  std::filesystem::remove_all(backups);
+  std::ofstream(backups) << "a file";
+  group.start(2);
+  const Ended refused = group.ended(2);
+  EXPECT_EQ(refused.status, 4) << refused.output;
+  EXPECT_NE(refused.output.find("check --backup-dir"), std::string::npos) << refused.output;
+  group.kill(0);
+  EXPECT_EQ(group.wait_for_primary(0), 1U);
+  const auto got = group.client_of(1).get("key");
+  ASSERT_TRUE(got) << to_string(got.error());
+  EXPECT_EQ(got->value, "value");
+}
+
 TEST(Group, APrimaryThatIsAloneStops) {
   ReplicaGroup group(2);
   group.start_all();
@@ -497,7 +592,7 @@ TEST(Group, ANameThatBelongsToAReplicaThatRunsIsRefused) {
       << refused.output;
   Client client = group.client_of(primary);
   EXPECT_TRUE(client.put("key", "value"));
-  // What is gone gives its name up.
+  // A replica that is gone gives up its name.
   group.kill(0);
   std::ranges::replace(second, group.data(1), group.data(0));
   Process moved(second);

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 
-#include "server/group/etcd_configuration_store.h"
+#include "server/group/configuration/etcd_configuration_store.h"
 
 namespace rkv::testing_support {
 
@@ -24,15 +27,33 @@ std::uint16_t next_port() {
 }  // namespace
 
 ReplicaGroup::ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments,
-                           std::vector<std::string> program)
-    : store_(std::make_unique<server::EtcdConfigurationStore>(etcd_.addresses(), "test", clock_)),
+                           std::vector<std::string> program, const std::string& of_etcd)
+    : ReplicaGroup(std::vector<Host>(replicas, Host{.address = test_address(), .enter = {}}),
+                   std::move(arguments), std::move(program), "127.0.0.1", of_etcd) {}
+
+ReplicaGroup::ReplicaGroup(const std::vector<Host>& hosts, const std::string& etcd,
+                           std::vector<std::string> arguments)
+    : ReplicaGroup(hosts, std::move(arguments), {RKV_KVSERVER}, etcd, "") {}
+
+ReplicaGroup::ReplicaGroup(std::vector<Host> hosts, std::vector<std::string> arguments,
+                           std::vector<std::string> program, const std::string& etcd,
+                           const std::string& of_etcd)
+    : etcd_(1, etcd, of_etcd),
+      store_(std::make_unique<server::EtcdConfigurationStore>(etcd_.addresses(), "test", clock_)),
       arguments_(std::move(arguments)),
       program_(std::move(program)),
-      replicas_(replicas) {
-  for (Replica& replica : replicas_)
-    replica.address = fmt::format("{}:{}", test_address(), next_port());
-  // Over verbs the address is not loopback, and the tests' hosts are trusted.
-  if (test_transport() == Transport::kVerbs) arguments_.emplace_back("--no-auth");
+      replicas_(hosts.size()) {
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    replicas_[i].address = fmt::format("{}:{}", hosts[i].address, next_port());
+    replicas_[i].host = std::move(hosts[i]);
+  }
+  // The tests' hosts are trusted.
+  const bool has_users = std::ranges::find(arguments_, "--users") != arguments_.end();
+  if (test_transport() != Transport::kShm && !has_users) arguments_.emplace_back("--no-auth");
+  const std::string secret = directory_.path("group.secret");
+  std::ofstream(secret) << std::string(64, '7') << "\n";
+  std::filesystem::permissions(secret, std::filesystem::perms::owner_read);
+  arguments_.insert(arguments_.end(), {"--group-secret", secret});
 }
 
 std::string ReplicaGroup::data(std::size_t number) const {
@@ -40,18 +61,23 @@ std::string ReplicaGroup::data(std::size_t number) const {
 }
 
 std::vector<std::string> ReplicaGroup::command(std::size_t number) const {
-  std::vector<std::string> argv = program_;
+  std::vector<std::string> argv = replicas_[number].host.enter;
+  argv.insert(argv.end(), program_.begin(), program_.end());
   argv.insert(argv.end(),
               {"--listen", replicas_[number].address, "--etcd", etcd_.addresses().front(),
                "--group", "test", "--name", fmt::format("n{}", number), "--data-dir", data(number),
                "--memory", "32MiB"});
+  if (number == 0) argv.emplace_back("--found-group");
   argv.insert(argv.end(), arguments_.begin(), arguments_.end());
   return argv;
 }
 
-void ReplicaGroup::start(std::size_t number) {
-  replicas_[number].process = std::make_unique<Process>(
-      command(number), std::vector<std::string>{"KVSERVER_CHECK_MEMORY=on"});
+void ReplicaGroup::start(std::size_t number, const std::vector<std::string>& more,
+                         std::vector<std::string> environment) {
+  std::vector<std::string> argv = command(number);
+  argv.insert(argv.end(), more.begin(), more.end());
+  environment.emplace_back("KVSERVER_CHECK_MEMORY=on");
+  replicas_[number].process = std::make_unique<Process>(argv, environment);
 }
 
 void ReplicaGroup::start_all() {
@@ -112,6 +138,8 @@ std::size_t ReplicaGroup::wait_for_primary(std::size_t but) {
 
 Result<Client> ReplicaGroup::connect(std::size_t number, milliseconds timeout) const {
   return Client::connect({.server = replicas_[number].address,
+                          .user = user_,
+                          .secret = secret_,
                           .timeout = timeout,
                           .transport = test_transport(),
                           .repeat_connect = false});
@@ -131,8 +159,11 @@ Client ReplicaGroup::client_of_all() const {
   std::string servers;
   for (const Replica& replica : replicas_)
     servers += (servers.empty() ? "" : ",") + replica.address;
-  auto client = Client::connect(
-      {.server = servers, .timeout = std::chrono::seconds(20), .transport = test_transport()});
+  auto client = Client::connect({.server = servers,
+                                 .user = user_,
+                                 .secret = secret_,
+                                 .timeout = std::chrono::seconds(20),
+                                 .transport = test_transport()});
   if (!client) throw std::runtime_error("no client of the group: " + to_string(client.error()));
   return std::move(*client);
 }

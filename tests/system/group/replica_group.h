@@ -12,8 +12,8 @@
 
 #include "common/clock.h"
 #include "rkv/client.h"
-#include "server/group/configuration_store.h"
-#include "tests/server/group/etcd_servers.h"
+#include "server/group/configuration/configuration_store.h"
+#include "tests/server/group/configuration/etcd_servers.h"
 #include "tests/system/process.h"
 #include "tests/system/world.h"
 
@@ -32,14 +32,30 @@ bool holds_in_time(Condition holds) {
 
 class ReplicaGroup {
  public:
+  // Where a replica runs, if its network is not this process's own.
+  struct Host {
+    std::string address;
+    std::vector<std::string> enter;  // an argv that runs the rest of it there
+  };
   // Starts etcd and no replica. `arguments` are added to those of each replica. `program`: what
   // each replica runs, with its first arguments.
+  // The first replica founds the group. `of_etcd`: arguments of etcd.
   explicit ReplicaGroup(std::size_t replicas, std::vector<std::string> arguments = {},
-                        std::vector<std::string> program = {RKV_KVSERVER});
+                        std::vector<std::string> program = {RKV_KVSERVER},
+                        const std::string& of_etcd = "");
+  // A replica on each of the hosts, and etcd at an address of this process.
+  ReplicaGroup(const std::vector<Host>& hosts, const std::string& etcd,
+               std::vector<std::string> arguments = {});
 
+  // Clients that are made from now on are this user's.
+  void connect_as(const std::string& user, const std::string& secret) {
+    user_ = user;
+    secret_ = secret;
+  }
   // Starts all replicas, the first one alone until it serves, and waits until all are in sync.
   void start_all();
-  void start(std::size_t number);
+  void start(std::size_t number, const std::vector<std::string>& more = {},
+             std::vector<std::string> environment = {});
   void kill(std::size_t number);    // SIGKILL, reaped
   int stop(std::size_t number);     // SIGTERM; the exit status
   Ended ended(std::size_t number);  // waits for the end
@@ -66,23 +82,30 @@ class ReplicaGroup {
   Client client();
   // A client that knows all replicas.
   Client client_of_all() const;
-  // What a replica's process has logged since it was started.
+  // The log of a replica's process since its start.
   std::string log(std::size_t number);
-  // What all replicas have logged.
+  // The logs of all replicas.
   std::string logs();
 
  private:
   std::optional<server::GroupConfiguration> stored() const;  // nothing, too, if etcd is silent
 
+  ReplicaGroup(std::vector<Host> hosts, std::vector<std::string> arguments,
+               std::vector<std::string> program, const std::string& etcd,
+               const std::string& of_etcd);
+
   struct Replica {
+    Host host;
     std::string address;
     std::unique_ptr<Process> process;
   };
   ScratchDirectory directory_;
-  server::EtcdServers etcd_{1};
+  server::EtcdServers etcd_;
   const SteadyClock clock_;
   const std::unique_ptr<server::ConfigurationStore> store_;
   std::vector<std::string> arguments_;
+  std::string user_;  // of clients; empty: the replicas have no users
+  std::string secret_;
   const std::vector<std::string> program_;
   std::vector<Replica> replicas_;
 };

@@ -34,6 +34,7 @@
 
 #include <bit>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -45,7 +46,6 @@
 #include "rkv/rdma/address_handle.h"
 #include "rkv/rdma/flags.h"
 #include "rkv/rdma/memory.h"
-#include "rkv/rdma/newer_operations.h"
 #include "rkv/rdma/pieces.h"
 #include "rkv/rdma/transport_types.h"
 #include "rkv/rdma/window.h"
@@ -60,11 +60,11 @@ namespace detail {
 
 inline constexpr std::uint32_t kMaxInlineBytes = 1024;
 
-// What a queue pair that was moved away has instead of its own. It counts as open, so one check
-// finds both mistakes.
+// Replaces the verbs queue pair of a queue pair that was moved away. It counts as open, so one
+// check finds both mistakes.
 extern RKV_EXPORT ibv_qp_ex moved_away;
 
-// What one request of a queue pair may hold.
+// Limits of one request of a queue pair.
 struct RequestLimits {
   std::uint32_t inline_bytes = 0;
   std::uint32_t pieces = 1;          // local spans of a SEND or WRITE
@@ -268,7 +268,7 @@ class DirectedBatch : public BatchCore {
       : BatchCore(queue, limits) {}
 };
 
-// What an Op sends besides its bytes.
+// The data that an Op sends besides its bytes.
 struct NothingMore {};
 struct Immediate {
   std::uint32_t value;
@@ -461,25 +461,6 @@ class RKV_CONSUMABLE BasicBatch : public detail::BatchCore {
   {
     atomic(wr_id, flags, old_value, word,
            [&]() noexcept { ibv_wr_atomic_fetch_add(queue_, word.rkey, word.address, addend); });
-  }
-  // Stores 8 bytes atomically: no reader loads a part of them. The word must be 8-byte aligned.
-  // REQUIRES: the queue pair was created with SendOps::kAtomicWrite.
-  void atomic_write(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& word,
-                    std::uint64_t value) noexcept
-    requires std::same_as<T, Rc>
-  {
-    check_inside(8, word);
-    begin(wr_id, flags);
-    detail::atomic_write(queue_, word, value);
-  }
-  // Completes when earlier WRITEs to `range` have reached `placement`. The peer's region must allow
-  // it. REQUIRES: the queue pair was created with SendOps::kFlush.
-  void flush(std::uint64_t wr_id, OpFlags flags, const RemoteSpan& range,
-             FlushTo placement) noexcept
-    requires std::same_as<T, Rc>
-  {
-    begin(wr_id, flags);
-    detail::flush(queue_, range, placement);
   }
 
   // Binds a window of type two (window.h). Returns the span that the peer may use once the binding

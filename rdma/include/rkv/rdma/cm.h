@@ -19,9 +19,12 @@
 
 #include <rdma/rdma_cma.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "rkv/bytes.h"
 #include "rkv/clock.h"

@@ -32,9 +32,11 @@
 #include <cerrno>
 #include <climits>
 #include <cstdint>
+#include <expected>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "rkv/clock.h"
 #include "rkv/export.h"
@@ -45,8 +47,8 @@
 
 namespace rkv::rdma {
 
-// What has completed. The numbers are those of verbs, so that no completion needs a translation.
-// Others than these are possible (ibv_wc_opcode in <infiniband/verbs.h>).
+// The kind of completed work. The numbers are those of verbs, so that no completion needs a
+// translation. Other numbers are possible (ibv_wc_opcode in <infiniband/verbs.h>).
 enum class WorkKind : std::uint8_t {
   kSend = IBV_WC_SEND,
   kWrite = IBV_WC_RDMA_WRITE,
@@ -204,10 +206,6 @@ struct CompletionQueueOptions {
   CompletionChannel* channel = nullptr;  // needed for arm(), and for wait() to sleep
   std::uint32_t vector = 0;              // interrupt vector, below the device's number of vectors
   void* context = nullptr;               // returned by next_event()
-  // A parent domain with a thread domain, which removes the queue's locks too. A provider without
-  // parent domains may ignore it (SoftRoCE) or fail. kInvalidArgument with
-  // CompletionReading::kClassic.
-  const ProtectionDomain* domain = nullptr;
 };
 
 // Fields of a completion. Every extended queue has the first four and kSlid to kPathBits. Creating
@@ -222,9 +220,6 @@ enum class WcField : std::uint64_t {
   kServiceLevel = IBV_WC_EX_WITH_SL,
   kPathBits = IBV_WC_EX_WITH_DLID_PATH_BITS,
   kTimestamp = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,            // in ticks of the device's clock
-  kVlan = IBV_WC_EX_WITH_CVLAN,                                // raw packets
-  kFlowTag = IBV_WC_EX_WITH_FLOW_TAG,                          // of the flow rule that matched
-  kTag = IBV_WC_EX_WITH_TM_INFO,                               // tag matching
   kWallclock = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,  // in ns of the real-time clock
 };
 template <>
@@ -236,13 +231,6 @@ inline constexpr WcField kBasicFields =
     WcField::kByteLength | WcField::kImmediate | WcField::kQueuePair;
 // "completion time stamp"; "?" unless it is a single field
 RKV_EXPORT const char* to_string(WcField one);
-
-// Moderation reduces the number of events: one after `count` completions or `period_us`
-// microseconds, whichever comes first. Both 0 (the default): an event for each completion.
-struct CompletionModeration {
-  std::uint32_t count = 0;      // at most 65,535
-  std::uint32_t period_us = 0;  // at most 65,535
-};
 
 class RKV_EXPORT CompletionQueue {
  public:
@@ -283,9 +271,6 @@ class RKV_EXPORT CompletionQueue {
   std::uint64_t events() const;
   Result<bool> wait_event(std::uint64_t seen, const Deadline& deadline);
 
-  // ibv_modify_cq(3). kUnsupported if the device cannot (SoftRoCE); kInvalidArgument for a value
-  // above its limit.
-  Status moderate(const CompletionModeration& moderation);
   // Sets the number of entries to at least `entries`; completions in the queue stay.
   // kInvalidArgument if the queue holds more than `entries`, or if `entries` exceeds the device's
   // limit. REQUIRES: the queue is not polled meanwhile. ibv_resize_cq(3).

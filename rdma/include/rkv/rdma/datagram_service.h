@@ -28,7 +28,9 @@
 #include <rdma/rdma_cma.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "rkv/export.h"
 #include "rkv/rdma/address_handle.h"

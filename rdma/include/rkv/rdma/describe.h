@@ -1,11 +1,10 @@
 // Descriptions as text, for logs and terminals: of devices with all their limits, ports and GIDs,
-// and of each object created on them.
+// and of domains, completion queues and queue pairs.
 //
 //   puts(describe(device).c_str());        // many lines, a superset of ibv_devinfo -v
 //   log(describe(queue_pair));             // state, peer, limits: some lines
-//   log(describe(completion));             // "wr 7 on queue pair 17: RECV, 64 bytes"
 //
-// Domains, regions, queues and queue pairs appear with the kernel's handle, which is the number of
+// Domains, queues and queue pairs appear with the kernel's handle, which is the number of
 // the object in the context that the device was opened as. `rdma resource show` has other numbers.
 //
 // The description of a small object is one line without a line break. That of a device or a queue
@@ -18,16 +17,12 @@
 #include <string>
 
 #include "rkv/export.h"
-#include "rkv/rdma/accounting.h"
 #include "rkv/rdma/completion.h"
-#include "rkv/rdma/counters.h"
 #include "rkv/rdma/device.h"
-#include "rkv/rdma/drain.h"
+#include "rkv/rdma/domain.h"
 #include "rkv/rdma/extended_device.h"
 #include "rkv/rdma/flags.h"
-#include "rkv/rdma/memory.h"
 #include "rkv/rdma/queue_pair.h"
-#include "rkv/rdma/srq.h"
 
 namespace rkv::rdma {
 
@@ -39,29 +34,16 @@ RKV_EXPORT std::string describe(const DeviceAttributes& limits);
 RKV_EXPORT std::string describe(const ExtendedAttributes& attributes);
 RKV_EXPORT std::string describe(const PortAttributes& port);
 RKV_EXPORT std::string describe(const GidEntry& gid);
-RKV_EXPORT std::string describe(const PortCounters& counters);
-RKV_EXPORT std::string describe(const AsyncEvent& event);
 
-// Memory.
+// Rights and domains.
 RKV_EXPORT std::string describe(AccessFlags access);  // "local write, remote read"; "read only"
 RKV_EXPORT std::string describe(const ProtectionDomain& domain);
-RKV_EXPORT std::string describe(const MemoryRegion& region);
-RKV_EXPORT std::string describe(const RegisteredSpan& span);
-RKV_EXPORT std::string describe(const RemoteSpan& span);
 
 // Queues.
 RKV_EXPORT std::string describe(WcField fields);  // "byte length, queue pair number"
-RKV_EXPORT std::string describe(const CompletionChannel& channel);
 RKV_EXPORT std::string describe(const CompletionQueue& queue);
-RKV_EXPORT std::string describe(const WorkCompletion& completion);
-RKV_EXPORT std::string describe(const CompletionCounts& counts);
-RKV_EXPORT std::string describe(const PostCounts& counts);
-RKV_EXPORT std::string describe(const SharedReceiveQueue& queue);
-RKV_EXPORT std::string describe(const SendSlots& slots);
-RKV_EXPORT std::string describe(const QueuePairWork& work);
 
 // Queue pairs of any transport.
-RKV_EXPORT std::string describe(const Endpoint& endpoint);
 RKV_EXPORT std::string describe_queue_pair(const ibv_qp* queue_pair);
 template <class Qp>
   requires requires(const Qp& qp) {

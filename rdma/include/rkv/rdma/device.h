@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rkv/export.h"
@@ -159,7 +160,7 @@ class RKV_EXPORT Device {
   static Result<Device> of_connection_manager(std::string_view name = {});
   // Wraps a context owned by the caller, which must outlive everything created from it.
   static Device borrow(ibv_context* context);
-  // Wraps a context whose last handle runs `context`'s deleter (import.h).
+  // Wraps a context whose last handle runs `context`'s deleter.
   static Device adopt(std::shared_ptr<ibv_context> context);
 
   Device(Device&&) = default;

@@ -13,6 +13,8 @@
 #include <infiniband/verbs.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <expected>
 #include <string_view>
 
 #include "rkv/export.h"

@@ -28,6 +28,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <expected>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -208,7 +209,7 @@ class CompletionCursor {
     need_ok();
     return ibv_wc_read_dlid_path_bits(queue_);
   }
-  // Ticks of the device's clock: device_clock.h converts them to times.
+  // Ticks of the device's clock.
   std::uint64_t timestamp() const noexcept
     requires HasField<fields, WcField::kTimestamp>
   {
@@ -220,26 +221,6 @@ class CompletionCursor {
   {
     need_ok();
     return ibv_wc_read_completion_wallclock_ns(queue_);
-  }
-  std::uint16_t vlan() const noexcept
-    requires HasField<fields, WcField::kVlan>
-  {
-    need_ok();
-    return ibv_wc_read_cvlan(queue_);
-  }
-  std::uint32_t flow_tag() const noexcept
-    requires HasField<fields, WcField::kFlowTag>
-  {
-    need_ok();
-    return ibv_wc_read_flow_tag(queue_);
-  }
-  ibv_wc_tm_info tag() const noexcept
-    requires HasField<fields, WcField::kTag>
-  {
-    need_ok();
-    ibv_wc_tm_info out{};
-    ibv_wc_read_tm_info(queue_, &out);
-    return out;
   }
 
  private:
@@ -313,15 +294,9 @@ class ExtendedCompletionQueue {
       const Device& device, const CompletionQueueOptions& options,
       CompletionReading reading = CompletionReading::kBest) {
     const bool classic = reading == CompletionReading::kClassic;
-    if (classic && options.domain != nullptr) {
-      return fail_call(Code::kInvalidArgument, "ibv_create_cq", 0,
-                       "CompletionReading::kClassic makes a queue without a domain: leave "
-                       "CompletionQueueOptions::domain empty");
-    }
     if (classic && !has(kStandardFields, fields)) {
       return fail_call(Code::kInvalidArgument, "ibv_poll_cq", 0,
-                       "CompletionReading::kClassic has the standard fields only: no time stamps, "
-                       "VLAN tags, flow tags or matched tags");
+                       "CompletionReading::kClassic has the standard fields only: no time stamps");
     }
     RKV_ASSIGN_OR_RETURN(CompletionQueue queue,
                          CompletionQueue::create(device, options, fields, classic));

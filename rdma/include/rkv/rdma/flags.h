@@ -48,9 +48,6 @@ enum class AccessFlags : unsigned {
   kRemoteAtomic = IBV_ACCESS_REMOTE_ATOMIC,  // needs kLocalWrite
   kBindWindow = IBV_ACCESS_MW_BIND,
   kZeroBased = IBV_ACCESS_ZERO_BASED,
-  // The placements that a peer's FLUSH may request; numeric for the same reason as SendOps::kFlush.
-  kFlushVisible = 1U << 8,
-  kFlushPersistent = 1U << 9,
   kOnDemand = IBV_ACCESS_ON_DEMAND,  // no pinning; not on SoftRoCE of Linux 6.1
   kHugePages = IBV_ACCESS_HUGETLB,
   // Regions only. The device's accesses to the region may pass each other on the PCIe bus, which
@@ -84,10 +81,6 @@ inline constexpr bool kIsFlagEnum<OpFlags> = true;
 // without atomics can still create the queue pair.
 enum class SendOps : unsigned {
   kNone = 0,
-  // Numeric, because headers of older rdma-core lack the names. Not in kAllSendOps, since few
-  // devices have them. A device without them refuses the queue pair with kUnsupported.
-  kFlush = 1U << 11,
-  kAtomicWrite = 1U << 12,
   kWrite = IBV_QP_EX_WITH_RDMA_WRITE,
   kWriteImm = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
   kSend = IBV_QP_EX_WITH_SEND,

@@ -8,9 +8,7 @@
 //
 // A span does not keep its region alive: the region must live until the work that names it has
 // completed. Handles may be moved between threads; the caller synchronizes access to a region's
-// bytes. Other kinds of memory: owned_region.h (the caller's buffers, lent), device_memory.h,
-// region_pool.h (many pieces of one registration), special_regions.h.
-// Source: ibv_reg_mr(3), ibv_rereg_mr(3), ibv_advise_mr(3).
+// bytes. Source: ibv_reg_mr(3), ibv_advise_mr(3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,8 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 
 #include "rkv/bytes.h"
 #include "rkv/check.h"
@@ -33,14 +31,6 @@
 
 namespace rkv::rdma {
 
-// Changes for reregister(); empty fields stay unchanged.
-struct Reregistration {
-  std::optional<AccessFlags> access = std::nullopt;
-  // Must stay mapped until the region is destroyed.
-  std::optional<MutableBytes> memory = std::nullopt;
-  const ProtectionDomain* domain = nullptr;
-};
-
 // A dma-buf: memory of another device (a GPU), named by a descriptor.
 struct DmaBuf {
   int fd = -1;
@@ -52,10 +42,6 @@ struct DmaBuf {
 };
 
 enum class Advice : unsigned char { kPrefetch, kPrefetchForWriting, kPrefetchPresentPagesOnly };
-
-// The state of a region after ibv_rereg_mr(3), derived from its return value and errno.
-enum class AfterReregistration : unsigned char { kNew, kOld, kLost };
-RKV_EXPORT AfterReregistration after_reregistration(int answer, int sys_errno);
 
 class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan> {
  public:
@@ -84,16 +70,8 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
   MemoryRegion(MemoryRegion&&) noexcept = default;
   MemoryRegion& operator=(MemoryRegion&&) noexcept = default;
 
-  // Replaces this registration: other rights, other memory or another domain. The keys may change:
-  // create spans again. No work may be outstanding on the region and no window bound to it. A
-  // region that owned its memory frees it when other memory replaces it.
-  //
-  // After an error usable() returns whether the region can still be used. It is unchanged if the
-  // error was detected before the verb was called, and for kUnsupported (SoftRoCE has no
-  // ibv_rereg_mr). Otherwise the device may hold a partial change: the region is then empty and can
-  // only be destroyed. The error codes of ibv_rereg_mr(3) distinguish these cases.
-  Status reregister(const Reregistration& change);
-  bool usable() const { return usable_ && region_ != nullptr; }
+  // False after deregister(), and for a region that was moved from.
+  bool usable() const { return region_ != nullptr; }
 
   // Ends the registration while the handle lives, for callers that need the error. Devices refuse
   // while a window is still bound to the region (EBUSY, SoftRoCE EINVAL); then nothing has changed.
@@ -127,7 +105,6 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
 
  private:
   friend class LocalSlices<MemoryRegion, RegisteredSpan>;
-  friend class DeviceMemory;
   // Keeps the registration's domain and storage alive until the registration has ended.
   struct Deregister {
     std::shared_ptr<ibv_pd> domain;
@@ -156,13 +133,11 @@ class RKV_EXPORT MemoryRegion : public LocalSlices<MemoryRegion, RegisteredSpan>
     RKV_CHECK(region_ != nullptr, "a key of a registration that has ended");
     return region_.get();
   }
-  void forget();
 
   MutableBytes bytes_;
   std::uint64_t address_ = 0;  // the address of the beginning in work requests
   std::size_t length_ = 0;
   AccessFlags access_ = AccessFlags::kNone;
-  bool usable_ = true;
   Handle region_;
 };
 

@@ -1,13 +1,12 @@
-// Pages for registered memory: 4 KiB, 2 MiB or 1 GiB, near a NUMA node, shareable by descriptor.
+// Pages for registered memory: 4 KiB, 2 MiB or 1 GiB, shareable by descriptor.
 //
 //   RKV_ASSIGN_OR_RETURN(Pages pages, Pages::map(1 << 30, {.size = PageSize::k1GiB}));
 //   log("pages of {} bytes", pages.page_bytes());     // 1 GiB, 2 MiB or 4 KiB: what was free
-//   auto region = OwnedRegion<Pages>::enroll(pd, std::move(pages), AccessFlags::kLocalWrite);
+//   auto region = MemoryRegion::attach(pd, pages.bytes(), AccessFlags::kLocalWrite);
 //
 // A device caches few address translations: with large pages it needs fewer. Pages are zeroed and
 // shared with no other allocation, so a fork() or a neighbouring allocation cannot change the
-// device's view of them. Thread safety: one thread at a time. Source: mmap(2), memfd_create(2),
-// mbind(2).
+// device's view of them. Thread safety: one thread at a time. Source: mmap(2), memfd_create(2).
 #pragma once
 
 #include <cstddef>
@@ -28,9 +27,6 @@ struct PageOptions {
   // The memory is an anonymous file. Its descriptor can be sent to another process, which maps the
   // same memory with Pages::of_descriptor().
   bool shareable = false;
-  // Use memory of this node only; -1 lets the kernel choose. kInvalidArgument if the node does not
-  // exist.
-  int numa_node = -1;
 };
 
 class RKV_EXPORT Pages {

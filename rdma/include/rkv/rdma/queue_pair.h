@@ -23,11 +23,13 @@
 
 #include <infiniband/verbs.h>
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "rkv/export.h"
 #include "rkv/lifetime.h"

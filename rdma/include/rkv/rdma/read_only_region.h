@@ -10,6 +10,8 @@
 // safety: as MemoryRegion.
 #pragma once
 
+#include <utility>
+
 #include "rkv/bytes.h"
 #include "rkv/export.h"
 #include "rkv/lifetime.h"

@@ -5,15 +5,13 @@
 //   if (auto room = region.try_subspan(offset, length))   // empty if it reaches outside
 //     batch.read(1, OpFlags::kSignaled, *room, *offered.subspan(offset, length));
 //
-// Types that name local memory are RegisteredSpan and RegisteredSource, OwnedRegion, MemoryRegion
-// and ReadOnlyRegion; device memory and dma-bufs are registered as a MemoryRegion. They have
-// subspan, first, last, element and piece, which abort: a wrong offset there is a bug in this
-// program. Use the try_ forms for numbers from outside the program; they return an empty optional
-// instead.
+// Types that name local memory are RegisteredSpan and RegisteredSource, MemoryRegion and
+// ReadOnlyRegion; a dma-buf is registered as a MemoryRegion. They have subspan, first, last,
+// element and piece, which abort: a wrong offset there is a bug in this program. Use the try_ forms
+// for numbers from outside the program; they return an empty optional instead.
 //
-// Types that name a peer's memory are RemoteSpan, RemoteArray and RemoteObject. They depend on data
-// that the peer sent, so every slicing operation returns an optional, and its arithmetic never
-// wraps.
+// RemoteSpan names a peer's memory. It depends on data that the peer sent, so every slicing
+// operation returns an optional, and its arithmetic never wraps.
 //
 // Neither kind keeps its region alive. Thread safety: values. Source: ibv_post_send(3), ibv_sge.
 #pragma once
@@ -158,7 +156,7 @@ class BasicRegisteredSpan
     return {bytes, lkey, true};
   }
   // Memory whose address in work requests differs from its CPU address, or that the CPU cannot
-  // address: device memory, dma-buf, zero-based regions. Otherwise as unchecked().
+  // address: dma-buf, zero-based regions. Otherwise as unchecked().
   static BasicRegisteredSpan device_only(std::uint64_t address, std::size_t length,
                                          std::uint32_t lkey) {
     return {{reinterpret_cast<Byte*>(address), length}, lkey, false};
@@ -228,8 +226,7 @@ struct RKV_EXPORT RemoteSpan {
     if (bytes > length) return std::nullopt;
     return subspan(length - bytes, bytes);
   }
-  // The index-th T of an array that begins at the start of this span. remote_object.h has typed
-  // arrays.
+  // The index-th T of an array that begins at the start of this span.
   template <class T>
   constexpr std::optional<RemoteSpan> element(std::uint64_t index) const {
     if (index >= length / sizeof(T)) return std::nullopt;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "rkv/export.h"
 #include "rkv/rdma/memory.h"

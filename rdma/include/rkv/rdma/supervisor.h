@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "rkv/export.h"
 #include "rkv/rdma/device.h"

@@ -77,7 +77,7 @@ concept HasWindows = OneOf<T, Rc>;
 template <class T>
 concept Creatable = OneOf<T, Rc, Uc, Ud>;
 
-// Those of the `wanted` operations that the transport has: a device refuses the others.
+// Returns those of the `wanted` operations that the transport has: a device refuses the others.
 template <TransportType T>
 constexpr SendOps operations_of(SendOps wanted) {
   constexpr SendOps kMessages = SendOps::kSend | SendOps::kSendImm;

@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "rkv/export.h"
 #include "rkv/rdma/flags.h"

@@ -253,13 +253,6 @@ TEST_F(CheckedDeathTest, AWindowEndsWhileARequestNamesIt) {
   poll({.wr_id = 5, .opcode = IBV_WC_BIND_MW});
 }
 
-TEST_F(CheckedDeathTest, APieceGoesBackToItsPoolTooEarly) {
-  pair_.send(1, memory_.local(100, 50));
-  EXPECT_DEATH(checked::piece_ends(Bytes(memory_.bytes).subspan(128, 64)), "goes back to its pool");
-  checked::piece_ends(Bytes(memory_.bytes).subspan(150, 64));
-  checked::piece_ends(Bytes(memory_.bytes).subspan(0, 100));
-}
-
 TEST_F(CheckedDeathTest, TheDeviceWritesBytesThatAreInFlight) {
   pair_.read(1, memory_.local(64, 64));
   second_.send(2, memory_.local(256, 64));

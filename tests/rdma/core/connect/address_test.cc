@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/clock.h"
+#include "tests/support/manual_clock.h"
 
 namespace rkv::rdma {
 namespace {

@@ -1,17 +1,13 @@
-// Values that devices report, without a device: clocks, link speeds, GUIDs, the choice of a GID,
-// counters, capabilities, asynchronous events, and which fields of a completion may be read.
+// Values that devices report, without a device: link speeds, GUIDs, the choice of a GID,
+// capabilities, asynchronous events, and which fields of a completion may be read.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 
 #include "rkv/rdma/describe.h"
-#include "rkv/rdma/device_clock.h"
 #include "rkv/rdma/extended_completion.h"
 #include "rkv/rdma/gid_choice.h"
 #include "rkv/rdma/supervisor.h"
@@ -25,10 +21,10 @@ concept ReadsTimestamp = requires(const Cursor& c) { c.timestamp(); };
 template <class Cursor>
 concept ReadsLength = requires(const Cursor& c) { c.byte_length(); };
 template <class Cursor>
-concept ReadsVlan = requires(const Cursor& c) { c.vlan(); };
+concept ReadsWallclock = requires(const Cursor& c) { c.wallclock_ns(); };
 using Stamped = CompletionCursor<WcField::kTimestamp | WcField::kQueuePair>;
 using Sized = CompletionCursor<WcField::kByteLength>;
-static_assert(ReadsTimestamp<Stamped> && !ReadsLength<Stamped> && !ReadsVlan<Stamped>);
+static_assert(ReadsTimestamp<Stamped> && !ReadsLength<Stamped> && !ReadsWallclock<Stamped>);
 static_assert(!ReadsTimestamp<Sized> && ReadsLength<Sized>);
 static_assert(requires(const Sized& c) { c.wr_id(), c.ok(), c.status(), c.kind(); });
 // The guard and its cursor can be neither copied nor moved.
@@ -36,109 +32,6 @@ static_assert(!std::is_copy_constructible_v<Sized> && !std::is_move_constructibl
 using SizedPoll = CompletionPoll<WcField::kByteLength>;
 static_assert(!std::is_copy_constructible_v<SizedPoll> && !std::is_move_constructible_v<SizedPoll>);
 static_assert(std::input_iterator<SizedPoll::Iterator>);
-
-TickScale scale(std::uint64_t khz, std::uint64_t mask) {
-  return *TickScale::from(khz, mask);
-}
-
-TEST(TickScales, TicksBecomeNanosecondsAndBack) {
-  const TickScale mlx = scale(1'000'000, ~std::uint64_t{0});  // 1 GHz
-  EXPECT_EQ(mlx.ns(12'345), 12'345);
-  const TickScale odd = scale(156'250, 0xFFFF'FFFF);  // 6.4 ns a tick
-  EXPECT_EQ(odd.ns(1), 6);
-  EXPECT_EQ(odd.ns(5), 32);
-  EXPECT_EQ(odd.ticks(32), 5U);
-  EXPECT_EQ(odd.ticks(38), 5U) << "rounded down";
-  EXPECT_EQ(odd.signed_ns(-5), -32);
-  EXPECT_EQ(odd.round_ns(), 27'487'790'688);  // 27.5 s
-  // 2^64 ticks of a slow clock exceed 63 bits of nanoseconds.
-  EXPECT_EQ(scale(1, ~std::uint64_t{0}).ns(~std::uint64_t{0}), std::numeric_limits<Nanos>::max());
-}
-
-TEST(TickScales, StampsWrapWithTheMask) {
-  const TickScale narrow = scale(1000, 0xFFFF);
-  EXPECT_EQ(narrow.ticks_between(0xFFF0, 0x0010), 0x20U);
-  EXPECT_EQ(narrow.nearest(0xFFF0, 0x0010), 0x20);
-  EXPECT_EQ(narrow.nearest(0x0010, 0xFFF0), -0x20);
-  EXPECT_EQ(narrow.nearest(0, 0x8000), 0x8000) << "half a round counts forward";
-  EXPECT_EQ(narrow.nearest(7, 7), 0);
-  const TickScale whole = scale(1000, ~std::uint64_t{0});
-  EXPECT_EQ(whole.nearest(~std::uint64_t{0}, 1), 2);
-  EXPECT_EQ(whole.nearest(1, ~std::uint64_t{0}), -2);
-}
-
-TEST(TickScales, ADeviceWithoutAClockIsUnsupported) {
-  for (const auto& none : {TickScale::from(0, 0xFF), TickScale::from(1000, 0)}) {
-    ASSERT_FALSE(none);
-    EXPECT_EQ(none.error().code, Code::kUnsupported);
-    EXPECT_STREQ(none.error().call, "ibv_query_device_ex");
-  }
-  EXPECT_EQ(TickScale::from(1000, 0xF0F0).error().code, Code::kInvalidArgument);
-}
-
-RC_GTEST_PROP(ClockCorrelations, FindTheHostsTimeAcrossWraps, ()) {
-  // A device clock with any start value, 32 bits wide, up to 50 ppm fast or slow.
-  const auto offset = *rc::gen::arbitrary<std::uint32_t>();
-  const auto ppm = *rc::gen::inRange(-50, 51);
-  const TickScale mhz = scale(156'250, 0xFFFF'FFFF);
-  const auto ticks_at = [&](Nanos host) {
-    const double device_ns = static_cast<double>(host) * (1 + ppm * 1e-6);
-    return (static_cast<std::uint64_t>(device_ns / 6.4) + offset) & mhz.mask();
-  };
-  const auto sample_at = [&](Nanos host) {
-    return ClockSample{.before = host - 500, .ticks = ticks_at(host), .after = host + 500};
-  };
-  const std::array samples = {sample_at(1'000), sample_at(2'000)};
-  auto found = *ClockCorrelation::from(mhz, samples);
-  RC_ASSERT(found.uncertainty_ns() == 500);
-  // Sampled every two seconds, over two rounds of the clock (27 s each).
-  for (Nanos now = 2 * kNanosPerSecond; now < 60 * kNanosPerSecond; now += 2 * kNanosPerSecond) {
-    found.follow(sample_at(now));
-    for (const Nanos near : {-kNanosPerSecond, Nanos{0}, kNanosPerSecond}) {
-      const Nanos error = found.host_ns(ticks_at(now + near)) - (now + near);
-      RC_ASSERT(error > -30 && error < 30);
-    }
-  }
-  RC_ASSERT(found.drift_ppb() > -ppm * 1000 - 100 && found.drift_ppb() < -ppm * 1000 + 100);
-}
-
-// Two wide samples close to each other do not determine the rate: half a microsecond of error in
-// ten would be 50,000 ppm.
-TEST(ClockCorrelations, DoNotMeasureTheRateFromSamplesThatAreTooNear) {
-  const TickScale ghz = scale(1'000'000, 0xFFFF'FFFF);
-  const std::array first = {ClockSample{0, 500, 1000}};
-  auto found = *ClockCorrelation::from(ghz, first);
-  found.follow({10'000, 11'000, 11'000});  // read at the end of its sample
-  EXPECT_DOUBLE_EQ(found.drift_ppb(), 0);
-  EXPECT_EQ(found.host_ns(1'000'000'500), 1'000'000'500);
-  // Far enough from the first sample: now the rate can be determined.
-  found.follow({200'000'000, 200'000'500, 200'001'000});
-  EXPECT_NEAR(found.drift_ppb(), 0, 10'000);
-  // The samples are never good enough. The anchor still moves before it is a quarter of a round
-  // old.
-  const std::array wide = {ClockSample{0, 50'000'000, 100'000'000}};
-  auto vague = *ClockCorrelation::from(ghz, wide);
-  for (Nanos now = 0; now < 20 * kNanosPerSecond; now += kNanosPerSecond / 2) {
-    const auto ticks = static_cast<std::uint64_t>(now + 50'000'000) & ghz.mask();
-    vague.follow({now, ticks, now + 100'000'000});
-    EXPECT_EQ(vague.host_ns(ticks), now + 50'000'000);
-  }
-}
-
-TEST(ClockCorrelations, TheNarrowestSampleCounts) {
-  const TickScale ghz = scale(1'000'000, ~std::uint64_t{0});
-  const std::array samples = {ClockSample{0, 100, 1000}, ClockSample{2000, 2150, 2100},
-                              ClockSample{3000, 3500, 4000}};
-  const auto found = ClockCorrelation::from(ghz, samples);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->host_ns(2150), 2050);
-  EXPECT_EQ(found->host_ns(2160), 2060);
-  EXPECT_EQ(found->host_ns(2100), 2000);
-  EXPECT_EQ(found->uncertainty_ns(), 50);
-  EXPECT_FALSE(ClockCorrelation::from(ghz, {}));
-  const std::array backwards = {ClockSample{10, 0, 5}};
-  EXPECT_EQ(ClockCorrelation::from(ghz, backwards).error().code, Code::kInvalidArgument);
-}
 
 TEST(LinkSpeeds, CoverEveryGeneration) {
   EXPECT_DOUBLE_EQ(link_speed(1, 1).gbps, 2.5);
@@ -242,76 +135,6 @@ TEST(GidChoices, WarnWhereOnlyTheOldTypeIsThere) {
   EXPECT_NE(choice->reason.find("no GID is of RoCE v2"), std::string::npos);
 }
 
-// A directory like the kernel's; deleted at the end of the test.
-class CounterFiles : public ::testing::Test {
- public:
-  CounterFiles() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "rkv_counters_XXXXXX").string();
-    root_ = mkdtemp(pattern.data());
-  }
-  ~CounterFiles() override { std::filesystem::remove_all(root_); }
-
- protected:
-  void put(const char* directory, const char* name, const char* text) {
-    const auto at = root_ / "rxe0/ports/1" / directory;
-    std::filesystem::create_directories(at);
-    std::ofstream(at / name) << text;
-  }
-  Result<PortCounters> read(std::uint8_t port = 1) {
-    return port_counters("rxe0", port, root_.string());
-  }
-
- private:
-  std::filesystem::path root_;
-};
-
-TEST_F(CounterFiles, AreReadWhereTheyHoldNumbers) {
-  put("counters", "port_xmit_data", "18446744073709551615\n");
-  put("counters", "port_rcv_data", "N/A (no PMA)\n");
-  put("counters", "link_downed", "3\n");
-  put("hw_counters", "link_downed", "4\n");
-  put("hw_counters", "lifespan", "10\n");
-  const auto found = read();
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->get(counter::kSentWords), ~std::uint64_t{0});
-  EXPECT_FALSE(found->get(counter::kReceivedWords)) << "no number, no counter";
-  EXPECT_FALSE(found->get("lifespan")) << "a setting";
-  EXPECT_EQ(found->get(counter::kLinkDowned, CounterSource::kPort), 3U);
-  EXPECT_EQ(found->get(counter::kLinkDowned, CounterSource::kHardware), 4U);
-  EXPECT_EQ(describe(*found), "link_downed=3 link_downed=4 port_xmit_data=18446744073709551615");
-  EXPECT_EQ(read(2).error().code, Code::kNotFound);
-  EXPECT_EQ(port_counters("../rxe0", 1).error().code, Code::kInvalidArgument);
-}
-
-TEST_F(CounterFiles, DifferencesSurviveAReset) {
-  put("counters", "port_xmit_data", "100");
-  put("counters", "port_rcv_data", "7");
-  const auto before = read();
-  put("counters", "port_xmit_data", "160");
-  put("counters", "port_rcv_data", "2");
-  put("counters", "new_one", "5");
-  const auto after = read();
-  ASSERT_TRUE(before && after);
-  const PortCounters since = after->since(*before);
-  EXPECT_EQ(since.get("port_xmit_data"), 60U);
-  EXPECT_EQ(since.get("port_rcv_data"), 2U);
-  EXPECT_FALSE(since.get("new_one"));
-}
-
-TEST(CompletionCount, TellsConsequencesFromCauses) {
-  CompletionCounts counts;
-  counts.add({.byte_length = 10, .kind = WorkKind::kReceive});
-  counts.add({.byte_length = 99, .kind = WorkKind::kWrite});
-  counts.add({.status = IBV_WC_RNR_RETRY_EXC_ERR});
-  counts.add({.status = IBV_WC_WR_FLUSH_ERR});
-  counts.add({.status = IBV_WC_WR_FLUSH_ERR});
-  EXPECT_EQ(counts.completions, 5U);
-  EXPECT_EQ(counts.flushed(), 2U);
-  EXPECT_EQ(counts.receiver_not_ready(), 1U);
-  EXPECT_EQ(counts.errors(), 1U);
-  EXPECT_EQ(counts.bytes, 10U);
-}
-
 TEST(ExtendedAttributesOfADevice, AreTyped) {
   ibv_device_attr_ex raw{};
   const ExtendedAttributes nothing = extended_attributes(raw);
@@ -405,7 +228,6 @@ TEST(AsyncEvents, SayWhatIsLost) {
   EXPECT_FALSE(is_loss(IBV_EVENT_SRQ_LIMIT_REACHED) || is_loss(IBV_EVENT_COMM_EST));
   EXPECT_EQ(scope_of(IBV_EVENT_GID_CHANGE), AsyncScope::kPort);
   EXPECT_EQ(scope_of(IBV_EVENT_WQ_FATAL), AsyncScope::kWorkQueue);
-  EXPECT_EQ(describe(AsyncEvent{.type = IBV_EVENT_PORT_ERR, .port = 1}), "port error, port 1");
 }
 
 TEST(Descriptions, OfValues) {
@@ -414,21 +236,6 @@ TEST(Descriptions, OfValues) {
             "local write, remote read");
   EXPECT_EQ(describe(WcField::kByteLength | WcField::kWallclock),
             "byte length, completion wall clock");
-  EXPECT_EQ(describe(RemoteSpan{.address = 0x1000, .length = 2048, .rkey = 7}),
-            "2 KiB at 0x1000 of the peer, rkey 0x7");
-  EXPECT_EQ(describe(WorkCompletion{.wr_id = 7,
-                                    .qp_num = 17,
-                                    .byte_length = 64,
-                                    .immediate = 5,
-                                    .kind = WorkKind::kReceive,
-                                    .has_immediate = true}),
-            "wr 0x7 on queue pair 17: RECV, 64 bytes, immediate 0x5");
-  const std::string failed =
-      describe(WorkCompletion{.wr_id = 7, .qp_num = 17, .status = IBV_WC_RETRY_EXC_ERR});
-  EXPECT_NE(failed.find("transport retry counter exceeded"), std::string::npos) << failed;
-  SendSlots slots({.slots = 8, .signal_every = 4});
-  slots.take();
-  EXPECT_EQ(describe(slots), "1 of 8 slots taken, 1 unsignaled; 1 posted, 0 completed");
 }
 
 }  // namespace

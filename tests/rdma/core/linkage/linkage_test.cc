@@ -78,7 +78,7 @@ TEST(WithoutRdmaCore, VerbsAreRefusedAndTcpAndSharedMemoryTakeOver) {
   EXPECT_THAT(either->reason, HasSubstr("ibverbs-providers"));
 }
 
-// What a client takes that may choose. Whether it can connect is another matter.
+// The transport of a client that may choose, whether it can connect or not.
 class WithoutRdmaCoreAClientTakes : public ::testing::Test {
  protected:
   WithoutRdmaCoreAClientTakes() { std::filesystem::create_directory(directory_); }

@@ -9,11 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "rkv/rdma/owned_region.h"
 #include "rkv/rdma/read_only_region.h"
-#include "rkv/rdma/region_pool.h"
-#include "rkv/rdma/remote_object.h"
-#include "rkv/rdma/special_regions.h"
 #include "rkv/rdma/window.h"
 #include "tests/client/count_allocations.h"
 #include "tests/rdma/support/loopback.h"
@@ -98,25 +94,9 @@ TEST(ReadOnlyRegions, TakeNoRightToWrite) {
   EXPECT_TRUE(ReadOnlyRegion::attach(pd, memory));
 }
 
-TEST(Domains, OfThreadsAndParentsWorkOrAreRefusedByName) {
-  const auto pd = some_domain();
-  const auto thread = ThreadDomain::allocate(pd.device());
-  EXPECT_EQ(lacks(thread, "ibv_alloc_td"), is_soft_roce(pd));
-  const auto parent = ProtectionDomain::allocate_parent(pd, thread ? &*thread : nullptr);
-  EXPECT_EQ(lacks(parent, "ibv_alloc_parent_domain"), is_soft_roce(pd));
-  // A domain that is not a parent: SoftRoCE does not check it.
-  EXPECT_TRUE(CompletionQueue::create(pd.device(), {.domain = &pd}) || !is_soft_roce(pd));
-  if (!parent) return;
-  const auto queue = need(CompletionQueue::create(pd.device(), {.domain = &*parent}));
-  need(QueuePair::create(*parent, queue, queue, {}));
-  need(MemoryRegion::allocate(*parent, 4096, AccessFlags::kLocalWrite));
-}
-
 TEST(Regions, WhatSoftRoceLacksIsToldByName) {
   const auto pd = some_domain();
   const bool soft = is_soft_roce(pd);
-  EXPECT_EQ(lacks(NullRegion::allocate(pd), "ibv_alloc_null_mr"), soft);
-  EXPECT_EQ(lacks(ImplicitRegion::create(pd, AccessFlags::kLocalWrite), "ibv_reg_mr"), soft);
   EXPECT_EQ(
       lacks(MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite | AccessFlags::kOnDemand),
             "ibv_reg_mr"),
@@ -137,30 +117,9 @@ TEST(Regions, MistakesAreFoundBeforeTheDeviceIsAsked) {
     EXPECT_EQ(result.error().call, nullptr);
     EXPECT_NE(result.error().text, nullptr);
   };
-  refused(ImplicitRegion::create(pd, AccessFlags::kRemoteRead));
   refused(MemoryRegion::attach_dmabuf(pd, {.length = 0}, AccessFlags::kLocalWrite));
   refused(MemoryRegion::attach_dmabuf(pd, {.length = 64, .address = 1}, AccessFlags::kLocalWrite));
   refused(MemoryRegion::attach_dmabuf(pd, {.length = 64}, AccessFlags::kOnDemand));
-  auto region = need(MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite));
-  refused(region.reregister({}));
-  refused(region.reregister({.memory = MutableBytes{}}));
-  refused(region.reregister({.access = AccessFlags::kRemoteWrite}));
-  refused(region.reregister({.access = AccessFlags::kLocalWrite | AccessFlags::kZeroBased}));
-  EXPECT_TRUE(region.usable());
-}
-
-TEST(Regions, StayAsTheyWereWhereRegisteringAgainIsNotOffered) {
-  Loopback loop;
-  MemoryRegion& region = loop.server.memory;
-  const Status again = region.reregister({.access = AccessFlags::kLocalWrite});
-  if (again) {
-    EXPECT_FALSE(reads(loop, *region.remote().first(8)));
-    return;
-  }
-  EXPECT_TRUE(lacks(again, "ibv_rereg_mr"));
-  EXPECT_TRUE(region.usable());
-  EXPECT_EQ(region.access(), kEverything);
-  EXPECT_TRUE(reads(loop, *region.remote().first(8)));
 }
 
 TEST(Regions, ThatWereMovedAwayAreNotUsable) {
@@ -233,10 +192,10 @@ TEST(Regions, OfHugePagesAreReadLikeOthers) {
     if (is_soft_roce(loop.pd)) {
       EXPECT_EQ(pages->page_bytes(), std::size_t{2} << 20);  // a machine without load has some
     }
-    auto region = OwnedRegion<Pages>::enroll(loop.pd, std::move(*pages), AccessFlags::kRemoteRead);
-    ASSERT_TRUE(region);
-    store_le<std::uint64_t>(region->last(8).bytes().data(), 4711);
-    ASSERT_TRUE(reads(loop, *region->remote().last(8)));
+    const auto region =
+        need(MemoryRegion::attach(loop.pd, pages->bytes(), AccessFlags::kRemoteRead));
+    store_le<std::uint64_t>(region.last(8).bytes().data(), 4711);
+    ASSERT_TRUE(reads(loop, *region.remote().last(8)));
     EXPECT_EQ(loop.client.word(0), 4711U);
   }
 }
@@ -293,40 +252,6 @@ TEST(Regions, OfMoreThanFourGibibytesAreReadAtTheirEnd) {
   munmap(room, kLength + kHuge);
 }
 
-TEST(OwnedRegions, LendABufferAndGiveItBack) {
-  Loopback loop;
-  std::vector<std::uint64_t> words(1000);
-  const auto* const place = words.data();
-  auto lent = OwnedRegion<std::vector<std::uint64_t>>::enroll(loop.pd, std::move(words),
-                                                              AccessFlags::kRemoteRead);
-  ASSERT_TRUE(lent);
-  EXPECT_EQ(lent->elements().data(), place);
-  lent->elements()[999] = 4711;
-  ASSERT_TRUE(reads(loop, *lent->remote().element<std::uint64_t>(999)));
-  EXPECT_EQ(loop.client.word(0), 4711U);
-  EXPECT_EQ(lent->element<std::uint64_t>(999).bytes().data(),
-            reinterpret_cast<const std::byte*>(place + 999));
-  const RemoteSpan old = *lent->remote().first(8);
-  words = need(std::move(*lent).release());
-  EXPECT_EQ(words.data(), place);
-  EXPECT_EQ(words[999], 4711U);
-  EXPECT_FALSE(reads(loop, old)) << "the registration has ended";
-}
-
-TEST(OwnedRegions, GiveTheBufferBackWithTheError) {
-  const auto pd = some_domain();
-  HeapArray<int> numbers{.elements = std::make_unique<int[]>(10), .count = 10};
-  int* const place = numbers.data();
-  auto refused =
-      OwnedRegion<HeapArray<int>>::enroll(pd, std::move(numbers), AccessFlags::kRemoteWrite);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().error.code, Code::kInvalidArgument);
-  EXPECT_EQ(refused.error().buffer.data(), place);
-  auto empty = OwnedRegion<std::vector<int>>::enroll(pd, {}, AccessFlags::kLocalWrite);
-  ASSERT_FALSE(empty);
-  EXPECT_EQ(empty.error().error.code, Code::kInvalidArgument);
-}
-
 // In a process that may not lock unlimited memory, like a user's process without root.
 [[noreturn]] void register_above_the_limit() {
   __user_cap_header_struct who{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
@@ -349,108 +274,6 @@ TEST(OwnedRegions, GiveTheBufferBackWithTheError) {
 
 TEST(Regions, AboveTheLockedMemoryLimitTheErrorHasTheNumbers) {
   EXPECT_EXIT(register_above_the_limit(), ::testing::ExitedWithCode(0), "");
-}
-
-TEST(RemoteObject, NamesWhatAPeerReads) {
-  struct Entry {
-    std::uint64_t key;
-    std::array<std::uint64_t, 3> values;
-  };
-  Loopback loop;
-  for (std::size_t i = 0; i < 100; ++i)
-    store_le<std::uint64_t>(loop.server.at(i * sizeof(Entry) + 16), i * 100);
-  const auto entries = RemoteArray<Entry>::from_bytes(loop.server.memory.remote().to_bytes());
-  const auto value = entries.field(42, &Entry::values)->elements().at(1);
-  ASSERT_TRUE(reads(loop, value->span()));
-  EXPECT_EQ(loop.client.word(0), 4200U);
-}
-
-constexpr std::array kClasses = {PieceClass{.bytes = 100, .count = 2},
-                                 PieceClass{.bytes = 4096, .count = 1}};
-
-TEST(RegionPools, GivePiecesOfOneRegistration) {
-  Loopback loop;
-  auto pool = need(RegionPool::create(loop.pd, {.classes = kClasses, .access = kEverything}));
-  auto a = pool.take(1);
-  auto b = pool.take(100);
-  auto c = pool.take(100);  // the small pieces are taken
-  ASSERT_TRUE(a && b && c);
-  EXPECT_EQ(a->size(), 100U);
-  EXPECT_EQ(c->size(), 4096U);
-  EXPECT_EQ(a->local().lkey(), c->local().lkey());
-  EXPECT_EQ(a->local().address() % 64, 0U);
-  EXPECT_GE(b->local().address(), a->local().address() + 100);
-  EXPECT_FALSE(pool.take(1));
-  EXPECT_FALSE(pool.take(4097));
-  const RegionPoolStatistics& seen = pool.statistics();
-  EXPECT_EQ(seen.in_use, 3U);
-  EXPECT_EQ(seen.taken, 3U);
-  EXPECT_EQ(seen.promoted, 1U);
-  EXPECT_EQ(seen.refused, 2U);
-  EXPECT_EQ(seen.pieces, 3U);
-  EXPECT_EQ(pool.largest(), 4096U);
-  const std::byte* const place = b->bytes().data();
-  b.reset();
-  b = pool.take(50);
-  EXPECT_EQ(b->bytes().data(), place);
-  store_le<std::uint64_t>(c->bytes().data(), 99);
-  ASSERT_TRUE(reads(loop, *c->remote().first(8)));
-  EXPECT_EQ(loop.client.word(0), 99U);
-  EXPECT_EQ(seen.in_use_most, 3U);
-}
-
-TEST(RegionPools, AllocateNothingOnceTheyAreThere) {
-  const auto pd = some_domain();
-  auto pool = need(RegionPool::create(pd, {.classes = kClasses}));
-  const std::size_t before = rkv::testing::allocation_count();
-  for (int i = 0; i < 1000; ++i) {
-    auto a = pool.take(100);
-    auto b = pool.take(100);
-    auto c = pool.take(100);
-    ASSERT_TRUE(a && b && c && !pool.take(1));
-    *a = std::move(*b);
-  }
-  EXPECT_EQ(rkv::testing::allocation_count(), before);
-  EXPECT_EQ(pool.statistics().in_use, 0U);
-  // The counter works.
-  ::operator delete(::operator new(1));  // unlike `new int`, a compiler may not omit this
-  EXPECT_GT(rkv::testing::allocation_count(), before);
-}
-
-TEST(RegionPools, PiecesKeepTheRegistrationWithoutThePool) {
-  Loopback loop;
-  std::optional<RegionPiece> piece;
-  {
-    auto pool = need(RegionPool::create(loop.pd, {.classes = kClasses, .access = kEverything}));
-    piece = pool.take(8);
-    RegionPool moved = std::move(pool);
-    EXPECT_EQ(moved.statistics().in_use, 1U);
-  }
-  store_le<std::uint64_t>(piece->bytes().data(), 5);
-  EXPECT_TRUE(reads(loop, *piece->remote().first(8)));
-  const RemoteSpan old = *piece->remote().first(8);
-  piece.reset();
-  EXPECT_FALSE(reads(loop, old)) << "with the last piece the registration ends";
-}
-
-TEST(RegionPools, OptionsOutOfRangeAreRefused) {
-  const auto pd = some_domain();
-  const auto code = [&](const RegionPoolOptions& options) {
-    return RegionPool::create(pd, options).error().code;
-  };
-  constexpr std::array kFalling = {PieceClass{.bytes = 64}, PieceClass{.bytes = 32}};
-  constexpr std::array kEmpty = {PieceClass{.bytes = 64, .count = 0}};
-  constexpr std::array kLong = {PieceClass{.bytes = kMaxSgeBytes + 1}};
-  constexpr std::array kMany = {PieceClass{.bytes = kMaxSgeBytes - 1, .count = ~0U},
-                                PieceClass{.bytes = kMaxSgeBytes, .count = ~0U}};
-  EXPECT_EQ(code({}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.classes = kFalling}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.classes = kEmpty}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.classes = kLong}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.classes = kClasses, .alignment = 48}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.classes = kClasses, .alignment = 8192}), Code::kInvalidArgument);
-  EXPECT_EQ(code({.classes = kMany}), Code::kTooLarge);
-  EXPECT_EQ(code({.classes = kClasses, .budget_bytes = 4096}), Code::kTooLarge);
 }
 
 }  // namespace

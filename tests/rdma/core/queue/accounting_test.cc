@@ -1,5 +1,5 @@
 // The accounting of send queue slots and completion queue entries, against a model of the device;
-// the routes of completions, and the policy that chooses between polling and sleep.
+// and the policy that chooses between polling and sleep.
 #include "rkv/rdma/accounting.h"
 
 #include <gtest/gtest.h>
@@ -7,15 +7,11 @@
 
 #include <deque>
 #include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
 #include "rkv/rdma/adaptive_wait.h"
-#include "rkv/rdma/completion_router.h"
-#include "rkv/rdma/drain.h"
 
 namespace rkv::rdma {
 namespace {
@@ -208,124 +204,6 @@ TEST(CompletionBudget, MayNotEndBeforeItsReservations) {
       "before its reservations");
 }
 
-TEST(WorkIds, SayWhoseWorkItIs) {
-  const WorkId id{.generation = 0xFFFE, .receive = true, .number = 0xFFFF'FFFF};
-  EXPECT_EQ(WorkId::from(id.wr_id()), id);
-  EXPECT_EQ(id.wr_id(), 0xFFFE'8000'FFFF'FFFFU);
-}
-
-WorkCompletion completion_of(std::uint64_t wr_id) {
-  return {.wr_id = wr_id, .qp_num = 5};
-}
-
-TEST(QueuePairWork, CountsBothSidesAndNoOtherGeneration) {
-  QueuePairWork work({.generation = 3, .send_slots = 4, .receive_slots = 2, .signal_every = 2});
-  EXPECT_EQ(work.send_free(), 3U) << "one is kept for the end";
-  const auto silent = work.take_send();
-  EXPECT_EQ(silent.flags(), OpFlags::kNone);
-  EXPECT_TRUE(work.has_silent_end());
-  const auto told = work.take_send();
-  EXPECT_EQ(told.flags(), OpFlags::kSignaled);
-  EXPECT_FALSE(work.has_silent_end());
-  const auto receive = work.take_receive();
-  EXPECT_FALSE(work.complete(completion_of(told.wr_id ^ std::uint64_t{1} << 48)));
-  EXPECT_TRUE(work.complete(completion_of(told.wr_id)));
-  EXPECT_FALSE(work.complete(completion_of(told.wr_id))) << "twice";
-  EXPECT_FALSE(work.idle());
-  EXPECT_TRUE(work.complete(completion_of(receive)));
-  EXPECT_TRUE(work.idle());
-}
-
-TEST(QueuePairWork, WhatWasNotPostedIsGivenBack) {
-  QueuePairWork work({.generation = 3, .send_slots = 4, .receive_slots = 2});
-  const auto first = work.take_receive();
-  EXPECT_EQ(work.receive_free(), 1U);
-  const auto refused = work.take_receive();
-  EXPECT_EQ(work.receive_free(), 0U);
-  work.give_back_receives(1);
-  EXPECT_EQ(work.receive_free(), 1U);
-  EXPECT_EQ(work.take_receive(), refused) << "the device has not seen its number";
-  work.give_back_receives(1);
-  EXPECT_TRUE(work.complete(completion_of(first)));
-  EXPECT_EQ(work.receive_free(), 2U);
-  (void)work.take_send();
-  work.give_back_sends(1);
-  EXPECT_EQ(work.send_free(), 4U);
-  EXPECT_TRUE(work.idle());
-}
-
-// The router against a map, with numbers that collide in the table.
-RC_GTEST_PROP(CompletionRouter, AgreesWithAMap, ()) {
-  constexpr std::size_t kMost = 12;
-  CompletionRouter<int> router(kMost);
-  std::map<std::uint32_t, std::pair<std::uint16_t, int*>> model;
-  std::array<int, 8> targets{};
-  const auto steps = *rc::gen::container<std::vector<std::pair<int, std::uint32_t>>>(
-      rc::gen::pair(rc::gen::inRange(0, 3), rc::gen::inRange<std::uint32_t>(0, 24)));
-  for (const auto& [what, number] : steps) {
-    int* target = &targets[number % targets.size()];
-    if (what != 0) {
-      const auto added = router.add(number, target);
-      const bool known = model.contains(number);
-      const bool fits = !known && model.size() < kMost;
-      RC_ASSERT(added.has_value() == fits);
-      if (added) {
-        RC_ASSERT(*added != 0);
-        model[number] = {*added, target};
-      } else {
-        RC_ASSERT(added.error().code == (known ? Code::kConflict : Code::kBusy));
-      }
-    } else {
-      RC_ASSERT(router.remove(number) == (model.erase(number) != 0));
-    }
-    RC_ASSERT(router.size() == model.size());
-    for (std::uint32_t n = 0; n < 24; ++n) {
-      const auto at = model.find(n);
-      int* any = router.find_any_generation(n);
-      RC_ASSERT(any == (at == model.end() ? nullptr : at->second.second));
-      if (at == model.end()) continue;
-      const auto generation = at->second.first;
-      RC_ASSERT(router.find(n, WorkId{.generation = generation}.wr_id()) == any);
-      const auto other = static_cast<std::uint16_t>(generation - 1);
-      RC_ASSERT(router.find(n, WorkId{.generation = other}.wr_id()) == nullptr);
-    }
-  }
-}
-
-TEST(CompletionRouter, APredecessorsCompletionsAreStrays) {
-  CompletionRouter<int> router(4);
-  int old_owner = 0;
-  int new_owner = 0;
-  const auto before = router.add(17, &old_owner);
-  ASSERT_TRUE(before && router.remove(17));
-  const auto after = router.add(17, &new_owner);  // the device reused the number
-  ASSERT_TRUE(after);
-  EXPECT_NE(*before, *after);
-  const std::array<WorkCompletion, 3> done = {
-      WorkCompletion{.wr_id = WorkId{.generation = *before}.wr_id(), .qp_num = 17},
-      WorkCompletion{.wr_id = WorkId{.generation = *after}.wr_id(), .qp_num = 17},
-      WorkCompletion{.wr_id = WorkId{.generation = *after}.wr_id(), .qp_num = 18}};
-  int strays = 0;
-  EXPECT_EQ(router.dispatch(
-                done, [](int& owner, const WorkCompletion&) { ++owner; },
-                [&](const WorkCompletion&) { ++strays; }),
-            1U);
-  EXPECT_EQ(old_owner, 0);
-  EXPECT_EQ(new_owner, 1);
-  EXPECT_EQ(strays, 2);
-}
-
-TEST(CompletionRouter, GenerationsGoRoundWithoutZero) {
-  CompletionRouter<int> router(1);
-  int target = 0;
-  for (int i = 0; i < 70'000; ++i) {
-    const auto generation = router.add(1, &target);
-    ASSERT_TRUE(generation);
-    ASSERT_NE(*generation, 0);
-    ASSERT_TRUE(router.remove(1));
-  }
-}
-
 std::string steps_until_sleep(AdaptiveWait& policy) {
   std::string out;
   for (;;) {
@@ -358,23 +236,6 @@ TEST(AdaptiveWaits, PollLongerWherePollingPays) {
     EXPECT_EQ(policy.miss(), AdaptiveWait::Step::kPoll);
     policy.hit();
     EXPECT_EQ(policy.polls(), expected);
-  }
-}
-
-TEST(AdaptiveWaits, PausesGrowUpToAMillisecondUntilAHit) {
-  constexpr Nanos kSeven = 20'000 + 40'000 + 80'000 + 160'000 + 320'000 + 640'000 + 1'000'000;
-  const SteadyClock clock;
-  AdaptiveWait policy({.min_polls = 2, .max_polls = 2, .yields = 1});
-  for (int round = 0; round < 2; ++round) {
-    for (int i = 0; i < 3; ++i)
-      policy.pause();  // two polls and a yield
-    const Nanos before = clock.now();
-    for (int i = 0; i < 7; ++i)
-      policy.pause();
-    EXPECT_GE(clock.now() - before, kSeven);  // a sleep is never too short
-    policy.hit();
-    EXPECT_EQ(policy.miss(), AdaptiveWait::Step::kPoll);
-    policy.hit();
   }
 }
 

@@ -1,5 +1,4 @@
-// Completions on real verbs: fields read in place, counters, clocks, resizing and moderation, and
-// asynchronous events.
+// Completions on real verbs: fields read in place, resizing, and asynchronous events.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,10 +7,6 @@
 #include <vector>
 
 #include "rkv/rdma/accounting.h"
-#include "rkv/rdma/adaptive_wait.h"
-#include "rkv/rdma/completion_router.h"
-#include "rkv/rdma/counters.h"
-#include "rkv/rdma/device_clock.h"
 #include "rkv/rdma/extended_completion.h"
 #include "rkv/rdma/extended_device.h"
 #include "rkv/rdma/supervisor.h"
@@ -155,10 +150,6 @@ void expect_readable(Loopback& loop, ExtendedCompletionQueue<fields>& queue) {
     } else if constexpr (has(fields, WcField::kWallclock)) {
       EXPECT_GE(c.wallclock_ns(), std::exchange(last, c.wallclock_ns()));
       EXPECT_NE(last, 0U);
-    } else if constexpr (has(fields, WcField::kVlan)) {
-      std::ignore = c.vlan();  // the value of a READ means nothing
-    } else if constexpr (has(fields, WcField::kFlowTag)) {
-      std::ignore = c.flow_tag();
     }
   };
   for (int i = 0; i < 2; ++i) {
@@ -184,46 +175,11 @@ TEST(CompletionFields, AFieldThatTheDeviceLacksIsNamed) {
   Loopback loop;
   expect_named_or_there<WcField::kTimestamp>(loop, "kTimestamp");
   expect_named_or_there<WcField::kWallclock>(loop, "kWallclock");
-  expect_named_or_there<WcField::kVlan>(loop, "kVlan");
-  expect_named_or_there<WcField::kFlowTag>(loop, "kFlowTag");
-  expect_named_or_there<WcField::kTag>(loop, "kTag");
   // If two fields are missing, one is named; if one of several is missing, that one.
-  expect_named_or_there<WcField::kTimestamp | WcField::kFlowTag>(loop, "kTimestamp");
+  expect_named_or_there<WcField::kTimestamp | WcField::kWallclock>(loop, "kTimestamp");
   const auto classic = ExtendedCompletionQueue<WcField::kTimestamp>::create(
       loop.device, {.entries = 8}, CompletionReading::kClassic);
   EXPECT_EQ(classic.error().code, Code::kInvalidArgument);
-}
-
-TEST(CompletionFields, AClassicQueueHasNoDomain) {
-  const Device device = need(Device::open_first_active());
-  const ProtectionDomain pd = need(ProtectionDomain::allocate(device));
-  const auto queue =
-      StandardQueue::create(device, {.entries = 8, .domain = &pd}, CompletionReading::kClassic);
-  ASSERT_FALSE(queue);
-  EXPECT_EQ(queue.error().code, Code::kInvalidArgument);
-  EXPECT_NE(std::string(queue.error().text).find("domain"), std::string::npos);
-}
-
-TEST(DeviceClocks, TellTicksOrSayThatTheDeviceHasNone) {
-  const Device device = need(Device::open_first_active());
-  const auto clock = DeviceClock::open(device);
-  if (!soft_roce(device) && clock) {
-    const SteadyClock host;
-    const Nanos start = host.now();
-    const ClockCorrelation at = need(clock->correlate());
-    const Nanos before = host.now();
-    const Nanos between = at.host_ns(need(clock->read()));
-    const Nanos after = host.now();
-    // The clocks diverge by at most 100 ppm, however long this thread was interrupted.
-    const Nanos error = at.uncertainty_ns() + (after - start) / 10'000 + 1;
-    EXPECT_GE(between, before - error);
-    EXPECT_LE(between, after + error);
-    return;
-  }
-  ASSERT_FALSE(clock);
-  EXPECT_EQ(clock.error().code, Code::kUnsupported);
-  EXPECT_STREQ(clock.error().call, "ibv_query_device_ex");
-  EXPECT_FALSE(need(query_extended(device)).has_timestamps());
 }
 
 TEST(CompletionQueueOptionsOfADevice, OutOfRangeAreRefusedByName) {
@@ -238,21 +194,6 @@ TEST(CompletionQueueOptionsOfADevice, OutOfRangeAreRefusedByName) {
   expect_refused({.entries = 0}, "::entries is not from 1 to the device's max_completions");
   expect_refused({.entries = most + 1}, "::entries is not from 1 to the device's max_completions");
   expect_refused({.entries = 8, .vector = 100'000}, "::vector is not below");
-}
-
-TEST(Moderation, IsUnsupportedOnSoftRoce) {
-  const Device device = need(Device::open_first_active());
-  auto queue = need(CompletionQueue::create(device, {}));
-  const Status changed = queue.moderate({.count = 8, .period_us = 16});
-  if (soft_roce(device)) {
-    ASSERT_FALSE(changed);
-    EXPECT_EQ(changed.error().code, Code::kUnsupported);
-    EXPECT_STREQ(changed.error().call, "ibv_modify_cq");
-  }
-  const Status wide = queue.moderate({.count = 65'536});
-  ASSERT_FALSE(wide);
-  EXPECT_EQ(wide.error().code, Code::kInvalidArgument);
-  EXPECT_NE(std::string(wide.error().text).find("65535"), std::string::npos);
 }
 
 TEST(Resizing, KeepsWhatIsInTheQueueAndRefusesLessThanThat) {
@@ -350,47 +291,6 @@ TEST(WaitingWithoutAChannel, PollsUntilTheDeadline) {
   EXPECT_EQ(some[3].wr_id, 4U);
 }
 
-TEST(AdaptiveWaiting, FindsWhatIsThereAndEndsWithItsDeadline) {
-  Loopback loop;
-  AdaptiveWait policy({.min_polls = 4, .max_polls = 64, .yields = 2});
-  std::array<WorkCompletion, 4> some;
-  EXPECT_EQ(need(wait_adaptively(loop.client.queue, some, soon(20), policy)), 0U);
-  for (std::uint64_t i = 0; i < 200; ++i) {
-    Batch batch = loop.client.qp->batch();
-    batch.read(i, OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
-    need(std::move(batch).submit());
-    ASSERT_EQ(need(wait_adaptively(loop.client.queue, some, soon(), policy)), 1U);
-    ASSERT_EQ(some[0].wr_id, i);
-  }
-}
-
-TEST(Counters, OfAQueueAndAQueuePair) {
-  Loopback loop;
-  CountedQueue counted(loop.client.queue);
-  PostCounts posts;
-  std::array<WorkCompletion, 4> some;
-  EXPECT_EQ(need(counted.poll(some)), 0U);
-  for (std::uint64_t i = 0; i < 3; ++i) {
-    Batch batch = loop.client.qp->batch();
-    batch.read(i, OpFlags::kNone, loop.client.memory.local(0, 8), loop.server.memory.remote());
-    batch.read(i, OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
-    need(posts.submit(std::move(batch), 1));
-    ASSERT_EQ(need(counted.wait(some, soon())), 1U);
-    posts.completed.add(some[0]);
-  }
-  need(loop.client.qp->to_error());
-  send(*loop.client.qp, loop.client.memory.local(0, 8), 7);
-  ASSERT_EQ(need(counted.wait(some, soon())), 1U);
-  EXPECT_EQ(posts.posted, 6U);
-  EXPECT_EQ(posts.signaled, 3U);
-  EXPECT_EQ(posts.doorbells, 3U);
-  EXPECT_EQ(posts.completed.completions, 3U);
-  EXPECT_EQ(counted.counts().empty_polls, 1U);
-  EXPECT_EQ(counted.counts().completions, 4U);
-  EXPECT_EQ(counted.counts().flushed(), 1U);
-  EXPECT_EQ(counted.counts().errors(), 0U);
-}
-
 // Selective signaling with accounting: a send queue is kept full for long, and neither it nor its
 // completion queue overruns.
 TEST(SlotsOnADevice, KeepAFullQueueRunning) {
@@ -419,63 +319,6 @@ TEST(SlotsOnADevice, KeepAFullQueueRunning) {
   }
   EXPECT_LE(completions, 5000U / 16 + 2);
   EXPECT_FALSE(need(loop.device.next_async_event())) << "an overrun would have been reported";
-}
-
-// One completion queue for several queue pairs, some of which are replaced meanwhile.
-TEST(RoutesOnADevice, FindTheOwnerOfEachCompletion) {
-  Loopback loop;
-  auto shared = need(CompletionQueue::create(loop.device, {.entries = 512}));
-  struct Owner {
-    std::optional<Pair> pair;
-    std::uint16_t generation = 0;
-    std::uint32_t got = 0;
-  };
-  std::array<Owner, 6> owners;
-  CompletionRouter<Owner> router(owners.size());
-  for (Owner& owner : owners) {
-    owner.pair.emplace(loop.pd, shared, loop.server.queue);
-    owner.generation = need(router.add(owner.pair->a.number(), &owner));
-  }
-  std::uint32_t strays = 0;
-  std::uint32_t posted = 0;
-  const auto read_from_each = [&] {
-    for (Owner& owner : owners) {
-      Batch batch = owner.pair->a.batch();
-      batch.read(WorkId{.generation = owner.generation, .number = owner.got}.wr_id(),
-                 OpFlags::kSignaled, loop.client.memory.local(0, 8), loop.server.memory.remote());
-      need(std::move(batch).submit());
-      ++posted;
-    }
-  };
-  std::uint32_t routed = 0;
-  const auto collect = [&](std::uint32_t total) {
-    const Deadline end = soon();
-    while (routed + strays < total && !end.passed()) {
-      std::array<WorkCompletion, 8> some;
-      const std::size_t count = need(shared.poll(some));
-      routed += static_cast<std::uint32_t>(router.dispatch(
-          std::span(some).first(count),
-          [](Owner& owner, const WorkCompletion& completion) {
-            EXPECT_EQ(completion.qp_num, owner.pair->a.number());
-            ++owner.got;
-          },
-          [&](const WorkCompletion&) { ++strays; }));
-    }
-    EXPECT_EQ(routed + strays, total);
-  };
-  for (int round = 0; round < 10; ++round)
-    read_from_each();
-  collect(posted);
-  EXPECT_EQ(strays, 0U);
-  // The number stays, the owner changes: completions of the old owner in the queue belong to no
-  // one.
-  read_from_each();
-  ASSERT_TRUE(router.remove(owners[2].pair->a.number()));
-  owners[2].generation = need(router.add(owners[2].pair->a.number(), &owners[2]));
-  collect(posted);
-  EXPECT_EQ(strays, 1U);
-  for (const Owner& owner : owners)
-    EXPECT_EQ(owner.got, &owner == &owners[2] ? 10U : 11U);
 }
 
 // Without the accounting: a completion queue that overruns reports it and is broken.

@@ -137,19 +137,12 @@ TEST(CompletionCursors, ReadEachFieldFromItsPlace) {
   queue.read_sl = [](ibv_cq_ex*) { return std::uint8_t{3}; };
   queue.read_dlid_path_bits = [](ibv_cq_ex*) { return std::uint8_t{4}; };
   queue.read_qp_num = [](ibv_cq_ex*) { return 0x55U; };
-  queue.read_cvlan = [](ibv_cq_ex*) { return std::uint16_t{0x666}; };
-  queue.read_flow_tag = [](ibv_cq_ex*) { return 0x77U; };
   queue.read_completion_ts = [](ibv_cq_ex*) { return std::uint64_t{0x8'8888'8888}; };
   queue.read_completion_wallclock_ns = [](ibv_cq_ex*) { return std::uint64_t{0x9'9999'9999}; };
-  queue.read_tm_info = [](ibv_cq_ex*, ibv_wc_tm_info* out) { *out = {.tag = 10, .priv = 11}; };
-  const CompletionCursor<kStandardFields | WcField::kVlan | WcField::kFlowTag |
-                         WcField::kTimestamp | WcField::kWallclock | WcField::kTag>
-      cursor(&queue);
-  EXPECT_EQ(cursor.vlan(), 0x666);
-  EXPECT_EQ(cursor.flow_tag(), 0x77U);
+  const CompletionCursor<kStandardFields | WcField::kTimestamp | WcField::kWallclock> cursor(
+      &queue);
   EXPECT_EQ(cursor.timestamp(), 0x8'8888'8888U);
   EXPECT_EQ(cursor.wallclock_ns(), 0x9'9999'9999U);
-  EXPECT_EQ(cursor.tag().tag, 10U);
   EXPECT_TRUE(cursor.has_grh());
   EXPECT_EQ(cursor.source_queue_pair(), 0x11'0001U);
   EXPECT_EQ(cursor.slid(), 0x2002U);

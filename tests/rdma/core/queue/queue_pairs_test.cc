@@ -1,4 +1,4 @@
-// What a queue pair refuses: queues of another device, operations that it was created without, use
+// Refusals of a queue pair: queues of another device, operations that it was created without, use
 // after a move, and a handshake from the wrong state.
 #include <gtest/gtest.h>
 

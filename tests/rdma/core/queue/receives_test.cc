@@ -1,11 +1,10 @@
-// Receives on real verbs: of several pieces, and a shared receive queue that refills itself.
+// Receives on real verbs: of several pieces, and of a shared receive queue.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
-#include "rkv/rdma/srq_refill.h"
 #include "rkv/rdma/supervisor.h"
 #include "tests/rdma/support/pair.h"
 
@@ -176,109 +175,6 @@ TEST(ResizedReceives, AreUnsupportedWhereTheDeviceCannot) {
   ASSERT_FALSE(resized);
   EXPECT_EQ(resized.error().code, Code::kUnsupported) << to_string(resized.error());
   EXPECT_STREQ(resized.error().call, "ibv_modify_srq");
-}
-
-TEST(SharedReceiveRefill, KeepsTheQueueFilledByEventAlone) {
-  SharedReceives loop;
-  SrqRefill keeper(loop.srq, {.low = 8, .full = 24});
-  std::uint64_t supplied = 0;
-  const auto supply = [&](std::span<ReceiveRequest> requests) {
-    for (ReceiveRequest& request : requests)
-      request = {supplied++, loop.server.memory.local(0, 64)};
-    return requests.size();
-  };
-  EXPECT_EQ(need(keeper.refill(supply)), 24U);
-  EXPECT_TRUE(keeper.armed());
-  Supervisor supervisor(loop.device);
-  int warnings = 0;
-  const Watch watch = supervisor.watch(loop.srq.raw(), [&](const AsyncEvent& event) {
-    ASSERT_TRUE(keeper.is_mine(event));
-    ++warnings;
-    EXPECT_GT(need(keeper.refill(supply)), 0U);
-  });
-  for (int i = 0; i < 100; ++i) {
-    send(loop.pair->a, loop.client.memory.local(0, 8), 1);
-    ASSERT_TRUE(loop.client.completion().ok());
-    ASSERT_TRUE(loop.server.completion().ok());
-    keeper.consumed(1);
-    // The event arrives when the count falls below the limit; until then the test does not wait.
-    if (keeper.is_low()) {
-      ASSERT_TRUE(need(wait_readable(supervisor.fd(), soon())));
-    }
-    need(supervisor.run());
-  }
-  EXPECT_GE(warnings, 4);
-  EXPECT_EQ(keeper.posted(), supplied - 100);
-}
-
-TEST(SharedReceiveRefill, DoesNotArmWhileBuffersAreShort) {
-  SharedReceives loop;
-  SrqRefill keeper(loop.srq, {.low = 8, .full = 24});
-  std::size_t buffers = 5;
-  const auto supply = [&](std::span<ReceiveRequest> requests) {
-    const std::size_t count = std::min(buffers, requests.size());
-    for (std::size_t i = 0; i < count; ++i)
-      requests[i] = {i, loop.server.memory.local(0, 64)};
-    buffers -= count;
-    return count;
-  };
-  EXPECT_EQ(need(keeper.refill(supply)), 5U);
-  EXPECT_TRUE(keeper.is_low());
-  EXPECT_FALSE(keeper.armed());
-  EXPECT_EQ(need(loop.srq.query()).limit, 0U);
-  buffers = 3;
-  EXPECT_EQ(need(keeper.refill(supply)), 3U);
-  EXPECT_TRUE(keeper.armed());
-  EXPECT_EQ(need(loop.srq.query()).limit, 8U);
-}
-
-// Other receives fill the queue, so that a part of a refill is refused.
-TEST(SharedReceiveRefill, KeepsWhatTheDeviceRefusedAndPostsItOnce) {
-  SharedReceives loop;
-  constexpr std::uint64_t kOthers = 1000;
-  std::uint32_t others = 0;
-  const auto post_another = [&] {
-    const ReceiveRequest one = {kOthers + others, loop.server.memory.local(0, 64)};
-    return loop.srq.post({&one, 1}).has_value();
-  };
-  while (post_another())  // only the device knows its real length
-    ++others;
-  std::vector<std::uint64_t> arrived;
-  const auto take = [&](std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-      send(loop.pair->a, loop.client.memory.local(0, 8), 1);
-      ASSERT_TRUE(loop.client.completion().ok());
-      const WorkCompletion one = loop.server.completion();
-      ASSERT_TRUE(one.ok());
-      if (one.wr_id < kOthers) arrived.push_back(one.wr_id);
-    }
-  };
-  take(12);
-  SrqRefill keeper(loop.srq, {.low = 8, .full = 30});
-  std::uint64_t supplied = 0;
-  const auto supply = [&](std::span<ReceiveRequest> requests) {
-    for (ReceiveRequest& request : requests)
-      request = {supplied++, loop.server.memory.local(0, 64)};
-    return requests.size();
-  };
-  const auto refused = keeper.refill(supply);
-  ASSERT_FALSE(refused);
-  EXPECT_STREQ(refused.error().call, "ibv_post_srq_recv");
-  EXPECT_EQ(supplied, 30U);
-  EXPECT_EQ(keeper.posted(), 12U);
-  ASSERT_EQ(keeper.held().size(), 18U);
-  EXPECT_EQ(keeper.held().front().wr_id, 12U);
-  EXPECT_FALSE(keeper.refill(supply));  // still full: no new buffers are requested
-  EXPECT_EQ(supplied, 30U);
-  EXPECT_EQ(keeper.posted(), 12U);
-  take(others - 12);
-  EXPECT_EQ(need(keeper.refill(supply)), 18U);
-  EXPECT_EQ(supplied, 30U);
-  EXPECT_TRUE(keeper.held().empty());
-  take(30);
-  std::vector<std::uint64_t> each(30);
-  std::iota(each.begin(), each.end(), 0);
-  EXPECT_EQ(arrived, each);
 }
 
 }  // namespace

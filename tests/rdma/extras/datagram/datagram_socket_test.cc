@@ -45,7 +45,7 @@ TEST(DatagramSockets, AServerAnswersStrangers) {
   }
 }
 
-// What the answer needs comes from the completion and the header, and only from them.
+// The address for the answer comes only from the completion and the header.
 TEST(DatagramSockets, ADatagramTellsItsSender) {
   const Device device = some_device();
   DatagramSocket server = socket_of(device);

@@ -15,7 +15,6 @@
 
 #include "rkv/rdma/message/connecting.h"
 #include "rkv/rdma/message/credit_ring.h"
-#include "rkv/rdma/message/read_ring.h"
 #include "rkv/rdma/message/send_receive.h"
 #include "rkv/rdma/message/task.h"
 #include "tests/rdma/extras/message/stranger.h"
@@ -89,9 +88,7 @@ struct Door {
   }
   // A client of its own thread.
   std::future<T> call() {
-    Builder own = builder;
-    if (own.driver) own.driver = need(MessageDriver::create());
-    return std::async(std::launch::async, [own, to = listener.address()] {
+    return std::async(std::launch::async, [own = builder, to = listener.address()] {
       return need(own.connect(to, soon(kLongPatienceMs)));
     });
   }
@@ -118,31 +115,15 @@ struct AcceptsCreditRings {
   static constexpr TransportKind kKind = TransportKind::kCreditRing;
   static Builder builder() { return {.options = kRing}; }
 };
-struct AcceptsReadRings {
-  using Builder = ReadRingBuilder;
-  static constexpr TransportKind kKind = TransportKind::kReadRing;
-  static Builder builder() { return {.options = kRing}; }
-};
 // Each side sends the other the key of its window.
 struct AcceptsWindows {
   using Builder = CreditRingBuilder;
   static constexpr TransportKind kKind = TransportKind::kCreditRing;
   static Builder builder() { return {.options = kWindowRing}; }
 };
-template <class Own>
-struct AcceptsDriven : Own {
-  static typename Own::Builder builder() {
-    auto out = Own::builder();
-    out.driver = need(MessageDriver::create());
-    return out;
-  }
-};
-
 template <class World>
 class AcceptingInSteps : public ::testing::Test {};
-using AcceptingWorlds =
-    ::testing::Types<AcceptsSends, AcceptsCreditRings, AcceptsReadRings, AcceptsWindows,
-                     AcceptsDriven<AcceptsSends>, AcceptsDriven<AcceptsCreditRings>>;
+using AcceptingWorlds = ::testing::Types<AcceptsSends, AcceptsCreditRings, AcceptsWindows>;
 TYPED_TEST_SUITE(AcceptingInSteps, AcceptingWorlds);
 
 // The half-open client comes first, and is still there when another one has come and talked.
@@ -186,32 +167,29 @@ TYPED_TEST(AcceptingInSteps, AClientThatGivesUpIsAnError) {
 
 // A peer that finishes its handshake, says that its ring has a window, and sends no key.
 TEST(AcceptingRings, APeerThatSendsNoKeyHoldsUpNobody) {
-  for (const bool driven : {false, true}) {
-    Door<CreditRingBuilder> door{.builder = {.options = kRing}};
-    if (driven) door.builder.driver = need(MessageDriver::create());
-    auto dialled = std::async(std::launch::async, [to = door.listener.address()] {
-      Connector connector = need(Connector::resolve(to, {}, soon()));
-      auto stranger = std::make_unique<Stranger>(connector.device());
-      Token token = stranger->token(TransportKind::kCreditRing);
-      token.key_follows = true;
-      stranger->link.emplace(need(std::move(connector).connect(
-          stranger->make(), {.remote_access = kEverything}, detail::encode(token), soon())));
-      return stranger;
-    });
-    door.until(1, 0);
-    const auto stranger = dialled.get();
-    auto calling = door.call();
-    door.until(1, 1);
-    auto client = calling.get();
-    expect_a_message_each_way(client, door.transports[0]);
-    EXPECT_FALSE(need(door.accepting[0].try_accept()));
+  Door<CreditRingBuilder> door{.builder = {.options = kRing}};
+  auto dialled = std::async(std::launch::async, [to = door.listener.address()] {
+    Connector connector = need(Connector::resolve(to, {}, soon()));
+    auto stranger = std::make_unique<Stranger>(connector.device());
+    Token token = stranger->token(TransportKind::kCreditRing);
+    token.key_follows = true;
+    stranger->link.emplace(need(std::move(connector).connect(
+        stranger->make(), {.remote_access = kEverything}, detail::encode(token), soon())));
+    return stranger;
+  });
+  door.until(1, 0);
+  const auto stranger = dialled.get();
+  auto calling = door.call();
+  door.until(1, 1);
+  auto client = calling.get();
+  expect_a_message_each_way(client, door.transports[0]);
+  EXPECT_FALSE(need(door.accepting[0].try_accept()));
 
-    std::array<std::byte, 8> key{};
-    store_le(key.data(), std::uint64_t{stranger->memory.rkey()});
-    stranger->say(key);
-    door.until(0, 2);
-    EXPECT_EQ(need(door.transports[1].send_copy(pattern(3, 20))), 20U);
-  }
+  std::array<std::byte, 8> key{};
+  store_le(key.data(), std::uint64_t{stranger->memory.rkey()});
+  stranger->say(key);
+  door.until(0, 2);
+  EXPECT_EQ(need(door.transports[1].send_copy(pattern(3, 20))), 20U);
 }
 
 TEST(AcceptingSends, ARequestOfAnotherKindIsRefusedAtOnce) {
@@ -224,57 +202,6 @@ TEST(AcceptingSends, ARequestOfAnotherKindIsRefusedAtOnce) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kVersionMismatch);
   EXPECT_EQ(dialled.get().code, Code::kVersionMismatch);
-}
-
-// A driver names connections that are being accepted by their numbers, like all others, and has
-// their entries back when they are given up.
-TEST(AcceptingSends, WithADriverItsNumbersSayWhoseTurnItIs) {
-  MessageDriver driver = need(MessageDriver::create());
-  const SendReceiveBuilder builder{.options = {}, .driver = driver};
-  CmListener listener = need(builder.listen(device_address()));
-  std::optional<SilentClient> silent(std::in_place, listener.address(),
-                                     TransportKind::kSendReceive);
-  std::optional half = need(builder.start_accept(need(listener.wait(soon()))));
-  auto dialled = std::async(std::launch::async, [to = listener.address()] {
-    return need(SendReceiveBuilder{}.connect(to, soon(kLongPatienceMs)));
-  });
-  auto accepting = need(builder.start_accept(need(listener.wait(soon()))));
-  EXPECT_EQ(driver.counters().transports, 2U);
-  std::optional<SendReceiveTransport> server;
-  const Deadline deadline = soon(kLongPatienceMs);
-  while (!server) {
-    std::array<std::uint32_t, 4> ready;
-    const std::size_t count = need(driver.poll(ready));
-    for (const std::uint32_t number : std::span(ready).first(count)) {
-      ASSERT_EQ(number, accepting.number());
-      server = need(accepting.try_accept());
-    }
-    if (server || count != 0 || !need(driver.arm())) continue;
-    ASSERT_TRUE(need(wait_readable(driver.fd(), deadline)));
-  }
-  EXPECT_EQ(server->queue_pair().number(), accepting.number());
-  auto client = dialled.get();
-  expect_a_message_each_way(client, *server);
-  EXPECT_NE(half->number(), accepting.number());
-  half.reset();
-  EXPECT_EQ(driver.counters().transports, 1U);
-}
-
-// DRIVER-4 for a connection that is being accepted: its event is taken by a call for another one.
-TEST(AcceptingSends, AnEventThatAnotherTransportTakesStillWakesWhoWaits) {
-  Door<SendReceiveBuilder> door{.builder = AcceptsDriven<AcceptsSends>::builder()};
-  auto calling = door.call();
-  door.until(0, 1);
-  auto client = calling.get();
-  SilentClient silent(door.listener.address(), TransportKind::kSendReceive);
-  door.until(1, 1);
-  auto& one = door.accepting[0];
-  EXPECT_FALSE(need(one.try_accept()));
-  silent.finish();
-  ASSERT_TRUE(need(wait_readable(one.fd(), soon())));
-  need(door.transports[0].arm(Interest::kNone));
-  ASSERT_TRUE(need(wait_readable(one.fd(), soon())));
-  door.until(0, 2);
 }
 
 TEST(AcceptingInCoroutines, AHalfOpenClientKeepsItsOwnCoroutineUntilItsDeadline) {

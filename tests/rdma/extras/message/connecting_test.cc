@@ -188,7 +188,7 @@ TEST(ConnectingCoroutines, AHalfOpenClientHoldsUpNobody) {
   EXPECT_EQ(town.executor->waiters(), 0U);
 }
 
-// What ends a wait.
+// The way in which a wait ends.
 enum class How { kStop, kDeadline, kDestroy };
 constexpr std::array kHow = {How::kStop, How::kDeadline, How::kDestroy};
 

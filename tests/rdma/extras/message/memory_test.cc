@@ -17,8 +17,8 @@
 #include <functional>
 #include <stdexcept>
 
-#include "rkv/rdma/message/faulty_transport.h"
 #include "rkv/rdma/message/memory_transport.h"
+#include "tests/rdma/extras/message/faulty_transport.h"
 #include "tests/rdma/extras/message/stream_scenarios.h"
 #include "tests/rdma/extras/message/transport_scenarios.h"
 

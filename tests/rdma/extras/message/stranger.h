@@ -3,7 +3,7 @@
 
 #include "rdma/extras/message/token.h"
 #include "rkv/rdma/connect.h"
-#include "rkv/rdma/message/ring_transport.h"
+#include "rkv/rdma/message/credit_ring.h"
 #include "tests/rdma/extras/message/ends.h"
 
 namespace rkv::rdma::testing {
@@ -32,7 +32,6 @@ struct Stranger {
   Token token(TransportKind kind) const {
     Token out{.kind = kind, .max_message = 1000, .slots = 4};
     if (kind != TransportKind::kSendReceive) out.ring = *memory.remote().subspan(0, 4096);
-    if (kind == TransportKind::kReadRing) out.head = *memory.remote().subspan(8192, 64);
     return out;
   }
   PreparedQueuePair<> make() { return need(QueuePair::create(pd, queue, queue, {})); }

@@ -5,7 +5,6 @@
 
 #include "rdma/extras/message/ring.h"
 #include "rkv/rdma/message/credit_ring.h"
-#include "rkv/rdma/message/read_ring.h"
 #include "rkv/rdma/message/send_receive.h"
 
 namespace rkv::rdma {
@@ -53,48 +52,12 @@ TEST(Strangers, AnotherKindOfTransportIsRefused) {
 TEST(Strangers, AServerThatAnswersWithNonsenseIsLeft) {
   CmListener listener = need(CmListener::listen(device_address()));
   auto dialled = std::async(std::launch::async, [&] {
-    return ReadRingBuilder{.options = kRing}.connect(listener.address(), soon()).error();
+    return CreditRingBuilder{.options = kRing}.connect(listener.address(), soon()).error();
   });
   ConnectRequest request = need(listener.wait(soon()));
   Stranger stranger(request.device());
   auto link = need(std::move(request).accept(stranger.make(), {}, as_bytes("welcome")));
   EXPECT_EQ(dialled.get().code, Code::kCorrupt);
-}
-
-// A peer that requests no READs and grants none, set up step by step, since no option does that.
-TEST(Strangers, AReadRingNeedsAPeerThatAnswersReads) {
-  const ReadRingBuilder builder{.options = kRing};
-  for (const auto& [depths, field] : {std::pair{ReadDepths{}, "responder_resources are 0"},
-                                      {{.initiator = 1, .responder = 0}, "responder_resources"},
-                                      {{.initiator = 0, .responder = 1}, "initiator_depth"}}) {
-    CmListener listener = need(builder.listen(device_address()));
-    EventChannel channel = need(EventChannel::create());
-    CmId caller = need(CmId::create(channel));
-    std::optional<Stranger> stranger;
-    std::optional<PreparedQueuePair<>> qp;
-    const auto after = [&](rdma_cm_event_type wanted) {
-      EXPECT_EQ(need(channel.wait(soon())).type(), wanted);
-    };
-    need(caller.resolve_address(listener.address(), nullptr, kPatienceMs));
-    after(RDMA_CM_EVENT_ADDR_RESOLVED);
-    need(caller.resolve_route(kPatienceMs));
-    after(RDMA_CM_EVENT_ROUTE_RESOLVED);
-    stranger.emplace(caller.device());
-    qp.emplace(stranger->make());
-    need(caller.to_init(*qp, {}));
-    need(
-        caller.connect(*qp, {}, depths, detail::encode(stranger->token(TransportKind::kReadRing))));
-    auto accepted =
-        std::async(std::launch::async, [&] { return builder.accept(listener, soon()); });
-    after(RDMA_CM_EVENT_CONNECT_RESPONSE);
-    need(caller.to_ready(*qp, {}, depths));
-    need(caller.establish());
-    const auto server = accepted.get();
-    ASSERT_FALSE(server);
-    EXPECT_EQ(server.error().code, Code::kUnsupported);
-    EXPECT_NE(to_string(server.error()).find(field), std::string::npos)
-        << to_string(server.error());
-  }
 }
 
 TEST(Strangers, ADoorbellThatCannotBeEndsTheConnectionAfterWhatCameBefore) {
@@ -153,7 +116,7 @@ TEST(Strangers, WhoOnlyLeavesHasEndedCleanly) {
 
 TEST(Strangers, ImmediatesOutOfRangeEndTheConnection) {
   for (const std::uint32_t immediate : {0U, 8U, 1025U, 0xFFFFU, 0xFFFF'FFFFU, 0x0001'0010U}) {
-    Visit<ReadRingBuilder> visit(TransportKind::kReadRing, {.options = kRing});
+    Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
     visit.stranger->ring(0, 16, immediate);
     expect_corrupt(*visit.server, "record");
   }
@@ -161,18 +124,10 @@ TEST(Strangers, ImmediatesOutOfRangeEndTheConnection) {
 
 TEST(Strangers, CreditsAndRecordsAreNeverTakenForEachOther) {
   const std::array<std::byte, 8> nothing{};
-  {
-    // A read ring has no credits.
-    Visit<ReadRingBuilder> visit(TransportKind::kReadRing, {.options = kRing});
-    visit.stranger->say(nothing);
-    expect_corrupt(*visit.server, "neither");
-  }
-  {
-    Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
-    visit.stranger->say(nothing);  // nothing is freed: valid
-    visit.stranger->say(Bytes(nothing).first(4));
-    expect_corrupt(*visit.server, "neither");
-  }
+  Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
+  visit.stranger->say(nothing);  // nothing is freed: valid
+  visit.stranger->say(Bytes(nothing).first(4));
+  expect_corrupt(*visit.server, "neither");
 }
 
 TEST(Strangers, WhoFreesWhatWasNeverSentIsLeft) {
@@ -188,26 +143,6 @@ TEST(Strangers, WhoFreesWhatWasNeverSentIsLeft) {
     visit.stranger->ring(0, 16, 16, std::uint64_t{1} << 32 | 64);  // in a record's header
     expect_corrupt(*visit.server, "freed messages");
   }
-}
-
-TEST(Strangers, AHeadThatIsNoneIsNotReadForEver) {
-  Visit<ReadRingBuilder> visit(TransportKind::kReadRing, {.options = kRing});
-  store_le<std::uint64_t>(visit.stranger->memory.bytes().data() + 8192, 77);
-  const Deadline deadline = soon(kLongPatienceMs);
-  const auto bytes = pattern(0, 900);
-  Result<std::size_t> sent = 0U;
-  // No receiver: the ring fills, or the peer has no receive for a doorbell.
-  std::vector<ReceiveRequest> receives;
-  for (std::uint64_t i = 0; i < 8; ++i)
-    receives.push_back({.wr_id = i, .buffer = visit.stranger->memory.local(32768, 64)});
-  need(visit.stranger->link->qp.post_receives(receives));
-  while (sent && !deadline.passed()) {
-    sent = visit.server->send_copy(bytes);
-    std::ignore = visit.server->poll_sends();
-  }
-  ASSERT_FALSE(sent);
-  EXPECT_EQ(sent.error().code, Code::kCorrupt) << to_string(sent.error());
-  EXPECT_GE(visit.server->counters().heads_torn, 1000U);
 }
 
 // The peer has no receives, so no request completes: the most that is possible is outstanding
@@ -285,7 +220,6 @@ TEST(MessageOptions, OutOfRangeAreNamedBeforeAnythingIsDone) {
   plain({.inline_bytes = 513}, "inline_bytes is from 0 to 512");
   const auto ring = [&](const RingOptions& options, const char* text) {
     expect_named(CreditRingBuilder{options}.connect(nowhere, soon()), text);
-    expect_named(ReadRingBuilder{options}.connect(nowhere, soon()), text);
   };
   ring({.ring_bytes = 5000}, "ring_bytes is a power of two from 4096");
   ring({.ring_bytes = 2048}, "ring_bytes is a power of two from 4096");
@@ -351,47 +285,6 @@ TEST(CreditRings, CreditsAreBatchedAndRideOnRecordsOfTheOtherWay) {
   }
   EXPECT_EQ(ends.server.counters().credits_sent, before);
   EXPECT_EQ(ends.client.counters().credits_sent, 0U);
-}
-
-// The writer is blocked, and the reader frees space without a report. The writer's own READs find
-// out, also while it sleeps, and there are pauses between them.
-TEST(ReadRings, AWriterThatIsBlockedAsksByItself) {
-  const ReadRingBuilder builder{.options = {.ring_bytes = 4096, .slots = 4}};
-  auto ends = connect_ends(builder, builder, device_address());
-  const std::size_t sent = fill(ends.client, 0, 16);
-  EXPECT_EQ(sent, 4U);
-  EXPECT_EQ(ends.client.counters().heads_read, 1U);  // none before the space ran out
-  const auto held = receive_alone(ends.server, sent);
-  const auto blocked = [&](const Deadline& deadline) {
-    while (!deadline.passed()) {
-      need(ends.client.poll_sends());
-      if (need(ends.client.send_copy(pattern(sent, 16))) != 0) return false;
-      if (need(ends.client.arm(Interest::kRoom))) need(wait_readable(ends.client.fd(), deadline));
-    }
-    return true;
-  };
-  const SteadyClock clock;
-  const Nanos before = clock.now();
-  EXPECT_TRUE(blocked(soon(300)));
-  const std::uint64_t asked = ends.client.counters().heads_read;
-  EXPECT_GT(asked, 10U);
-  // The first READ, six growing pauses, then one READ each millisecond: no busy loop.
-  EXPECT_LE(asked, 8 + static_cast<std::uint64_t>((clock.now() - before) / kNanosPerMs));
-  expect_and_release(ends.server, held, 0);
-  EXPECT_FALSE(blocked(soon()));
-}
-
-TEST(ReadRings, TheReaderPostsNothing) {
-  const ReadRingBuilder builder{.options = {.ring_bytes = 4096, .slots = 4}};
-  auto ends = connect_ends(builder, builder, device_address());
-  for (std::uint64_t i = 0; i < 100; ++i) {
-    send(ends.client, ends.server, pattern(i, 500));
-    expect_and_release(ends.server, receive_exactly(ends.server, ends.client, 1), i);
-  }
-  EXPECT_EQ(ends.server.counters().heads_read, 0U);
-  EXPECT_EQ(ends.server.counters().credits_sent, 0U);
-  EXPECT_GT(ends.client.counters().heads_read, 10U);
-  EXPECT_LE(ends.client.counters().heads_read, ends.client.counters().times_refused);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a byte stream must do over every message transport, with coroutines and by polling. The
-// worlds are those of transport_scenarios.h.
+// The required behaviour of a byte stream over every message transport, with coroutines and by
+// polling. The worlds are those of transport_scenarios.h.
 #pragma once
 
 #include <thread>

@@ -1,5 +1,5 @@
-// What every message transport must do: one body of tests, run on each transport. A `World` has the
-// builders and an address:
+// The required behaviour of every message transport: one body of tests, run on each transport. A
+// `World` has the builders and an address:
 //
 //   struct World { using Builder = ...; static Builder usual(); static Builder tiny();
 //                  static SocketAddress address(); };

@@ -8,7 +8,6 @@
 // MSG-5        arm() does not poll once more                        BackPressure..., ManyMess...
 // MSG-6        the end is checked before the messages               WhatCameBeforeTheEnd...
 // MSG-7        a token's checksum is not compared                   ABadTokenIsRefused...
-//              a head is accepted without its hash                  AHeadThatIsNone...
 // SENDRECV-1   sends have no limit, or a send queue for half        ManyMessages..., SendingReap...
 //              a completion queue for one send                      SendsThatWereLost...
 // SENDRECV-2   one send more than there are buffers                 all streams
@@ -16,8 +15,6 @@
 // RINGTRANS-1  a send queue for the slots only; unlimited credits   WhoTakesNoCredits...
 // RINGTRANS-2  a receive is not posted again                        BackPressure..., ManyMess...
 // RINGTRANS-3  any SEND of 8 bytes is a credit                      CreditsAndRecords...
-//              a head is not stored; a blocked writer has no timer  AWriterThat..., ManyMessages...
-//              a blocked writer makes no pause, or a constant one   AWriterThatIs...
 // OPS-1        a slot is free when it has no waiter                 WhatIsStoppedOrDestroyed...
 // OPS-2        a request more than there are slots                  NoMoreAreOutstanding...
 // OPS-3        of several completions only the first is delivered   NoMoreAreOutstanding...
@@ -29,9 +26,7 @@
 #include <cstdlib>
 
 #include "rkv/rdma/message/credit_ring.h"
-#include "rkv/rdma/message/read_ring.h"
 #include "rkv/rdma/message/send_receive.h"
-#include "tests/rdma/extras/message/driven.h"
 #include "tests/rdma/extras/message/stream_scenarios.h"
 #include "tests/rdma/extras/message/transport_scenarios.h"
 
@@ -69,35 +64,11 @@ struct OverWindow {
   static SocketAddress address() { return device_address(); }
 };
 
-struct OverReadRing {
-  using Builder = ReadRingBuilder;
-  static Builder usual() { return {}; }
-  static Builder tiny() { return {.options = kTinyRing}; }
-  static SocketAddress address() { return device_address(); }
-};
-
-// Each on the shared queue of a message driver.
-template <class Over>
-struct Driven {
-  using Builder = DrivenBuilder<typename Over::Builder>;
-  static Builder usual() { return Builder(Over::usual()); }
-  static Builder tiny() { return Builder(Over::tiny()); }
-  static SocketAddress address() { return device_address(); }
-};
-
 INSTANTIATE_TYPED_TEST_SUITE_P(SendReceive, TransportScenarios, OverSendReceive);
 INSTANTIATE_TYPED_TEST_SUITE_P(SendReceive, StreamScenarios, OverSendReceive);
 INSTANTIATE_TYPED_TEST_SUITE_P(CreditRing, TransportScenarios, OverCreditRing);
 INSTANTIATE_TYPED_TEST_SUITE_P(CreditRing, StreamScenarios, OverCreditRing);
 INSTANTIATE_TYPED_TEST_SUITE_P(Window, TransportScenarios, OverWindow);
-INSTANTIATE_TYPED_TEST_SUITE_P(ReadRing, TransportScenarios, OverReadRing);
-INSTANTIATE_TYPED_TEST_SUITE_P(ReadRing, StreamScenarios, OverReadRing);
-INSTANTIATE_TYPED_TEST_SUITE_P(DrivenSendReceive, TransportScenarios, Driven<OverSendReceive>);
-INSTANTIATE_TYPED_TEST_SUITE_P(DrivenSendReceive, StreamScenarios, Driven<OverSendReceive>);
-INSTANTIATE_TYPED_TEST_SUITE_P(DrivenCreditRing, TransportScenarios, Driven<OverCreditRing>);
-INSTANTIATE_TYPED_TEST_SUITE_P(DrivenCreditRing, StreamScenarios, Driven<OverCreditRing>);
-INSTANTIATE_TYPED_TEST_SUITE_P(DrivenReadRing, TransportScenarios, Driven<OverReadRing>);
-INSTANTIATE_TYPED_TEST_SUITE_P(DrivenReadRing, StreamScenarios, Driven<OverReadRing>);
 
 }  // namespace
 }  // namespace rkv::rdma

@@ -317,7 +317,7 @@ TEST_F(ShmDescriptors, AGoodbyeSaysWhy) {
 
 // ---- callers that cannot be taken in
 
-// What the next calls of accept4 in this program fail with; 0: they are made.
+// The error of the next calls of accept4 in this program; 0: the calls are made.
 std::atomic<int> accept_error = 0;
 std::atomic<int> accepts = 0;
 

@@ -147,7 +147,7 @@ struct LingeringSocket {
     const linger lingering{.l_onoff = 1, .l_linger = seconds};
     EXPECT_EQ(setsockopt(trap.get(), SOL_SOCKET, SO_LINGER, &lingering, sizeof lingering), 0);
   }
-  // What is left of it lies in a socket now, or is closed by us, without waiting.
+  // After this the descriptor lies in a socket only, or we close it, without waiting.
   void let_go() { trap.reset(); }
 };
 

@@ -26,7 +26,7 @@ void* map(int fd, int protection) {
   return mmap(nullptr, kBytes, protection, MAP_SHARED, fd, 0);
 }
 
-// What a peer holds is this descriptor; it may do with it whatever the kernel lets it.
+// A peer holds this descriptor, and may do with it whatever the kernel allows.
 void expect_sealed(int fd) {
   EXPECT_EQ(map(fd, PROT_READ | PROT_WRITE), MAP_FAILED) << "a writable mapping";
   void* readable = map(fd, PROT_READ);

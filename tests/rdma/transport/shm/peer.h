@@ -1,4 +1,4 @@
-// What the processes of the tests tell each other in a connection's private data.
+// The data that the processes of the tests exchange in a connection's private data.
 #pragma once
 
 #include <cstdint>

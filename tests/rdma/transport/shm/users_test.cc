@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <functional>
+#include <memory>
 
 #include "tests/rdma/transport/shm/harness.h"
 
@@ -74,7 +76,7 @@ class ShmUsers : public ::testing::Test {
     if (geteuid() != 0) GTEST_SKIP() << "only root can become others";
     ASSERT_EQ(chmod(directory_.path().c_str(), 0755), 0);
   }
-  // What a client of `user` comes to with a server of ours that lets in `group`.
+  // Returns the outcome for a client of `user` at a server of ours that admits `group`.
   int outcome(const std::string& group, const User& user) {
     const auto transport = need(open_shm({.directory = directory_.path(), .group = group}));
     const auto queue = need(transport->create_queue({}));
@@ -177,6 +179,37 @@ TEST_F(ShmUsers, AServerIsTrustedByRootAndItsGroupInItsOwnDirectoryAlone) {
   ASSERT_EQ(chown(directory_.path().c_str(), kOtherGroup, kGroup), 0);
   EXPECT_EQ(outcome_of(member, directory_.path(), port), kRefused);
   EXPECT_EQ(outcome_of({.uid = 0, .gid = 0}, directory_.path(), port), kRefused);
+}
+
+// Any user can make /tmp/rkv-UID before the user of that number does.
+TEST_F(ShmUsers, ADefaultDirectoryOfAStrangerIsNotTrusted) {
+  const std::string squatted = "/tmp/rkv-" + std::to_string(kClientUser);
+  ASSERT_EQ(mkdir(squatted.c_str(), 0755), 0) << squatted << " is of a former run, or in use";
+  const std::unique_ptr<const char, void (*)(const char*)> removed(
+      squatted.c_str(), [](const char* path) { std::filesystem::remove_all(path); });
+  ASSERT_EQ(chown(squatted.c_str(), kServerUser, kGroup), 0);
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const Fd in(pipe_ends[0]);
+  const Fd out(pipe_ends[1]);
+  const Child server({.uid = kServerUser, .gid = kGroup},
+                     [&] { return serve(squatted, std::to_string(kGroup), out.get()); });
+  std::uint16_t port = 0;
+  ASSERT_EQ(read(in.get(), &port, sizeof port), ssize_t{sizeof port});
+  const User victim{.uid = kClientUser, .gid = kGroup};
+  EXPECT_EQ(outcome_of(victim, squatted, port), kConnected) << "the victim names it itself";
+  EXPECT_EQ(outcome_of(victim, "", port), kRefused);
+  ASSERT_EQ(chmod(squatted.c_str(), 0777), 0);
+  EXPECT_EQ(outcome_of(victim, "", port), kRefused);
+  // The victim's own directory, with a stranger's server in it: of which only root can be the
+  // cause.
+  ASSERT_EQ(chmod(squatted.c_str(), 0755), 0);
+  ASSERT_EQ(chown(squatted.c_str(), kClientUser, kGroup), 0);
+  EXPECT_EQ(outcome_of(victim, "", port), kRefused);
+}
+
+TEST(ShmDirectories, ARelativeOneIsRefused) {
+  EXPECT_EQ(open_shm({.directory = "here"}).error().code, Code::kInvalidArgument);
 }
 
 }  // namespace

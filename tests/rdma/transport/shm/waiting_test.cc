@@ -27,7 +27,8 @@ TEST_P(ShmWaiting, EveryMessageWakesItsReceiver) {
   LinkOptions options;
   options.queue.poll = GetParam();
   Link link(harness_, options);
-  // Of a round, not of all: two threads that spin on one processor take turns of milliseconds.
+  // The bound is for a round, not for all: two threads that spin on one processor take turns of
+  // milliseconds.
   Nanos longest = 0;
   // Neither goes on before it has heard from the other.
   harness_.run_both(
@@ -73,7 +74,7 @@ TEST_P(ShmWaiting, RoomWakesTheSender) {
             ++sent;
           return sent == kMessages;
         }));
-        // What is left in the sender moves only when it polls.
+        // Messages that are left in the sender move only when it polls.
         const Operation last = link.send(0, 1, 2);
         bool posted = false;
         ASSERT_TRUE(link.client.until([&] {
@@ -84,7 +85,7 @@ TEST_P(ShmWaiting, RoomWakesTheSender) {
   EXPECT_LT(clock_.now() - start, kNoSleepThrough);
 }
 
-// What waits for room keeps its order, its inline bytes, and the READs behind it.
+// Messages that wait for room keep their order, their inline bytes, and the READs behind them.
 TEST_P(ShmWaiting, WhatIsHeldBackKeepsItsOrderAndItsBytes) {
   LinkOptions options;
   options.queue = {.receive_buffers = 2, .poll = GetParam()};
@@ -115,7 +116,8 @@ TEST_P(ShmWaiting, WhatIsHeldBackKeepsItsOrderAndItsBytes) {
   EXPECT_EQ(link.client.seen.back().kind, Kind::kRead);
 }
 
-// What had been published before the end is delivered, also when there is no buffer for it at once.
+// Messages that were published before the end are delivered, even if there is no buffer for them at
+// once.
 TEST_P(ShmWaiting, MessagesBeforeTheEndWaitForBuffers) {
   LinkOptions options;
   options.queue = {.receive_buffers = 2, .poll = GetParam()};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <thread>
 
@@ -125,6 +126,28 @@ TEST_F(TcpHostile, WhatBreaksTheProtocolEndsTheConnection) {
   expect_service();
 }
 
+// A user that was revoked: its atomics may lie in the socket by the thousand.
+TEST_F(TcpHostile, NoAtomicIsCarriedOutAfterItsConnectionWasEnded) {
+  const std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(words_->bytes().data()));
+  std::vector<std::byte> many;
+  for (int i = 0; i < 4'000; ++i) {
+    const auto one = atomic_frame(Kind::kFetchAdd, {.target = in(*words_), .compare_or_add = 1});
+    many.insert(many.end(), one.begin(), one.end());
+  }
+  for (int round = 0; round < 50; ++round) {
+    word = 0;
+    const auto stranger = meet();
+    ASSERT_GT(stranger->offer(many), many.size() / 8);
+    while (word == 0 && !soon_.passed())
+      std::this_thread::yield();
+    connection_->abort();
+    const std::uint64_t changed = word;
+    expect_the_end();
+    ASSERT_EQ(word, changed) << "round " << round;
+    connection_.reset();
+  }
+}
+
 TEST_F(TcpHostile, WhatItMayNotReadOrChangeIsRefusedAndNothingElseIsSent) {
   const auto local = need(transport_->allocate(kRegionBytes, Access::kLocal));
   const Target readable = in(*readable_);
@@ -179,8 +202,8 @@ TEST_F(TcpHostile, OneThatStaysAfterARefusalIsEnded) {
   expect_the_end();  // though it has not hung up
 }
 
-// What a peer asks for and does not take stays within bounds: more is not read, and the kernel ends
-// the connection when nothing was taken for 3 s.
+// Answers that a peer asks for and does not take stay within bounds: no further requests are read,
+// and the kernel ends the connection when nothing was taken for 3 s.
 TEST_F(TcpHostile, OneThatTakesNoAnswersIsEnded) {
   const auto many = [](const std::vector<std::byte>& one) {
     std::vector<std::byte> all;

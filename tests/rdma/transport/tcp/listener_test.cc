@@ -74,6 +74,15 @@ TEST_F(TcpPort, AGreetingMayComeByteByByte) {
   EXPECT_NE(next(), nullptr);
 }
 
+// As when a server starts again, and all its clients come back before it accepts the first.
+TEST_F(TcpPort, AStormOfCallersIsQueued) {
+  std::vector<std::unique_ptr<Stranger>> callers;
+  for (int i = 0; i < 400 && !HasFailure(); ++i)
+    callers.push_back(std::make_unique<Stranger>(listener_->port()));
+  ASSERT_TRUE(callers.back()->greet());
+  EXPECT_NE(next(), nullptr);
+}
+
 // TCPLISTEN-1
 TEST_F(TcpPort, SilentCallersDelayNobodyAndAreEnded) {
   std::vector<std::unique_ptr<Stranger>> silent;

@@ -37,7 +37,7 @@ class Stranger {
 
   int fd() const { return socket_.get(); }
   void hang_up() { socket_.reset(); }
-  // What the kernel does not take at once is not sent: how many bytes it has taken.
+  // Sends the bytes that the kernel takes at once, and returns their number.
   std::size_t offer(Bytes bytes) const {
     const ssize_t sent =
         ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -110,7 +110,7 @@ TEST_F(ConnectionsOnIwarp, LookAtASilentPeerByAReadOfWhatTheyHaveRead) {
   EXPECT_EQ(done_[0].kind, Kind::kDisconnected) << "the peer is gone";
 }
 
-// What a peer that connected has lent may be gone.
+// Memory that was lent by a peer that connected may be gone.
 TEST_F(ConnectionsOnIwarp, LookAtNoPeerThatConnected) {
   Operation first = operation(Operation::Kind::kRead, 1);
   first.remote_key = 7;

@@ -135,7 +135,6 @@ class RKV_EXPORT Pending {
 
  private:
   friend class Scope;
-  friend class GroupScope;
   Pending(detail::ChannelState& state, const Deadline& deadline, const Work& work);
 
   detail::ChannelState* state_;
@@ -271,7 +270,7 @@ class RKV_EXPORT Channel {
   // Posts a receive ahead. The next receive() of the same buffer waits for it instead of posting
   // another. So a message that comes before receive() is called finds its buffer. Does not block.
   // kBusy, kDisconnected. It is outstanding like any operation: no scope and no read_all() begins
-  // before it was received. A group's receive (multi_channel.h) finds it too.
+  // before it was received.
   Status expect(const RegisteredSpan& buffer);
 
   // Executes all READs of a plan (read_plan.h), as many at a time as the plan allows. Blocks. Not
@@ -289,8 +288,8 @@ class RKV_EXPORT Channel {
   auto scope(const Deadline& deadline, F&& body) {
     return enter<false>(deadline, std::forward<F>(body));
   }
-  // The same for bodies that take the result of every operation. If the body returns success with
-  // an operation that was neither waited for nor covered by wait_posted(), the process ends.
+  // Like scope(), for bodies that take the result of every operation. If the body returns success
+  // with an operation that was neither waited for nor covered by wait_posted(), the process ends.
   template <class F>
     requires detail::ScopeBody<F, Scope>
   auto strict_scope(const Deadline& deadline, F&& body) {
@@ -299,12 +298,13 @@ class RKV_EXPORT Channel {
 
   // The protection domain that the channel's memory is registered in. REQUIRES: as queue_pair().
   ProtectionDomain domain() const;
-  // For channels by address (dial.h). What the peer sent when it connected, padded with zeros.
+  // For channels by address (dial.h): the bytes that the peer sent when it connected, padded with
+  // zeros.
   Bytes peer_data() const;
-  // Waits until the peer disconnects. Blocks. kTimeout; other errors say how the connection ended.
-  // Receives that were expected stay outstanding. REQUIRES: a channel by address.
+  // Waits until the peer disconnects. Blocks. Fails with kTimeout; other errors say how the
+  // connection ended. Receives that were expected stay outstanding. REQUIRES: a channel by address.
   Status wait_until_peer_leaves(const Deadline& deadline);
-  // Tells the peer, and ends the channel: what is outstanding completes as flushed. Does not wait
+  // Tells the peer, and ends the channel: outstanding operations complete as flushed. Does not wait
   // for the peer. The destructor does the same. Only the destructor reaches a peer whose handshake
   // is not finished. REQUIRES: a channel by address.
   Status disconnect();
@@ -356,7 +356,7 @@ class RKV_EXPORT PreparedChannel {
 
   const Endpoint& endpoint() const { return endpoint_; }  // for the peer
   // Connects to `peer`. Does not wait for the peer: a message sent before the peer has connected is
-  // lost and retransmitted, for about half a second. Synchronize both sides (group/node.h does). On
+  // lost and retransmitted, for about half a second. Synchronize both sides. On
   // an error `*this` is unchanged.
   Result<Channel> connect(const Endpoint& peer, const ConnectionParameters& parameters) &&;
 

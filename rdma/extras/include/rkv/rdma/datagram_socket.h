@@ -7,7 +7,7 @@
 //   RKV_RETURN_IF_ERROR(server.reply(question, as_bytes("answer"), deadline));
 //
 // Datagrams may be lost, reordered or duplicated, and a datagram that finds no free buffer is lost.
-// A completed send says that the datagram has left, not that it has arrived.
+// A completed send means that the datagram has left, not that it has arrived.
 //
 // Sockets that talk to each other have the same Q_Key. It is not a secret: it keeps strays away.
 //
@@ -33,7 +33,7 @@ struct DatagramSocketOptions {
   std::uint8_t port = 0;          // 0: the first active one
   std::uint32_t receives = 64;    // datagrams that wait for receive(); 1 to 16384
   std::uint32_t peers = 64;       // address handles that are kept; 1 to 65536
-  std::uint32_t qkey = 0x524B56;  // of all sockets that talk to each other; below 2^31
+  std::uint32_t qkey = 0x524B56;  // the same for all sockets that talk to each other; below 2^31
 };
 
 // A received datagram. The payload belongs to the socket and is valid until its next receive().
@@ -63,7 +63,8 @@ class RKV_EXPORT DatagramSocket {
   Status send(const Endpoint& to, Bytes message, const Deadline& deadline);
   // Sends to the socket that sent `to`.
   Status reply(const IncomingDatagram& to, Bytes message, const Deadline& deadline);
-  // Waits for a datagram. Blocks. kTimeout. A datagram whose header is malformed is dropped.
+  // Waits for a datagram. Blocks. Fails with kTimeout. A datagram whose header is malformed is
+  // dropped.
   Result<IncomingDatagram> receive(const Deadline& deadline);
 
  private:

@@ -22,8 +22,10 @@
 // Thread safety: one thread at a time for each object. Source: rdma_cm(7).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rkv/bytes.h"
@@ -39,10 +41,10 @@ struct DialOptions {
   ChannelOptions channel = {};
   // The peer's rights on this side's regions, timers, READ depths.
   ConnectionParameters link = {};
-  // For the peer, which finds it in Channel::peer_data(), padded with zeros. At most 56 bytes of
-  // the side that dials, 196 of the side that accepts.
+  // Bytes for the peer, which finds them in Channel::peer_data(), padded with zeros. At most 56
+  // bytes from the side that dials, 196 from the side that accepts.
   Bytes hello = {};
-  // The channel's protection domain, of the device that serves the address. nullptr: the
+  // The channel's protection domain, on the device that serves the address. nullptr: the
   // listener's, or a new one.
   const ProtectionDomain* domain = nullptr;
   // A receive that is posted before the peer can send: Channel::expect(). Registered in the
@@ -64,15 +66,15 @@ class RKV_EXPORT ChannelRequest {
  public:
   Bytes peer_data() const { return request_.private_data(); }
   SocketAddress peer_address() const { return request_.peer_address(); }
-  // For memory that the channel uses.
+  // The protection domain for memory that the channel uses.
   const ProtectionDomain& domain() const { return domain_; }
 
-  // Answers, and does not wait for the client: one that never finishes its handshake holds up
-  // nobody. The first operation that sends waits for it; if its deadline passes first, nothing was
-  // sent and the channel is given up (kDisconnected). Errors: those of
+  // Answers, and does not wait for the client: a client that never finishes its handshake delays
+  // nobody. The first operation that sends waits for the handshake. If the operation's deadline
+  // passes first, nothing was sent and the channel is given up (kDisconnected). Errors: those of
   // ConnectRequest::accept().
   Result<Channel> accept(const DialOptions& options) &&;
-  // As ConnectRequest::reject().
+  // Like ConnectRequest::reject().
   Status reject(Bytes reason) && { return std::move(request_).reject(reason); }
 
  private:
@@ -91,7 +93,8 @@ class RKV_EXPORT ChannelListener {
   static Result<ChannelListener> listen(const SocketAddress& address,
                                         const ListenOptions& options = {});
 
-  // Waits for the next client. Blocks. kTimeout; kNoDevice as CmListener::wait().
+  // Waits for the next client. Blocks. Fails with kTimeout, or with kNoDevice like
+  // CmListener::wait().
   Result<ChannelRequest> next(const Deadline& deadline);
   // next() and ChannelRequest::accept().
   Result<Channel> accept(const DialOptions& options, const Deadline& deadline);

@@ -20,10 +20,9 @@
 //       the program destroys the AcceptingTransport. A program should limit how many it has and how
 //       long it keeps each.
 //
-// Thread safety: that of the transport. With a MessageDriver: the driver's thread.
+// Thread safety: that of the transport.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -38,35 +37,27 @@ namespace rkv::rdma {
 template <class T>
 class AcceptingTransport {
  public:
-  // The transport when it can be used; then only destroy this object. Nothing: call again when fd()
-  // is readable. Makes system calls, and does not wait for the peer; for a ring with a memory
-  // window it waits until this side's device has bound the window. kDisconnected, kCorrupt, and the
-  // other errors of accept(): destroy this object.
+  // Returns the transport when it can be used; then only destroy this object. nullopt: call again
+  // when fd() is readable. Makes system calls, but does not wait for the peer. For a ring with a
+  // memory window it waits until this side's device has bound the window. After kDisconnected,
+  // kCorrupt, or another error of accept(), destroy this object.
   Result<std::optional<T>> try_accept() {
     RKV_CHECK(transport_.has_value(), "try_accept() after the transport was returned");
     RKV_ASSIGN_OR_RETURN(const bool finished, transport_->try_finish());
     if (!finished) return std::optional<T>{};
     return std::exchange(transport_, std::nullopt);
   }
-  // Valid until this object, or the transport that it returned, is destroyed. With a MessageDriver
-  // it is the driver's.
+  // The descriptor is valid until this object, or the transport that it returned, is destroyed.
   int fd() const { return fd_; }
-  // The number of the queue pair, which MessageDriver::poll() returns.
-  std::uint32_t number() const { return number_; }
   const SocketAddress& peer_address() const { return peer_; }
 
  private:
   friend struct SendReceiveBuilder;
   friend struct CreditRingBuilder;
-  friend struct ReadRingBuilder;
   explicit AcceptingTransport(T transport)
-      : fd_(transport.fd()),
-        number_(transport.queue_pair().number()),
-        peer_(transport.peer_address()),
-        transport_(std::move(transport)) {}
+      : fd_(transport.fd()), peer_(transport.peer_address()), transport_(std::move(transport)) {}
 
   int fd_;
-  std::uint32_t number_;
   SocketAddress peer_;
   std::optional<T> transport_;  // kept after an error, so that fd() stays open
 };

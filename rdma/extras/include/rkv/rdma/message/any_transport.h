@@ -11,7 +11,10 @@
 // Thread safety and buffers: those of the transport inside.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "rkv/check.h"

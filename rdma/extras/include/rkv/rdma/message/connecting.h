@@ -6,7 +6,7 @@
 //   RKV_CO_ASSIGN_OR_RETURN(CmConnection link,
 //       co_await connect(executor, std::move(connector), std::move(qp), {}, hello, deadline));
 //
-//   // Passive side: each request is answered at once, and waits for its peer by itself.
+//   // Passive side: each request is answered at once, and waits for its peer separately.
 //   RKV_CO_ASSIGN_OR_RETURN(ConnectRequest request, co_await next_request(executor, listener));
 //   ... make a queue pair on request.device(), prepare() it, post receives ...
 //   RKV_CO_ASSIGN_OR_RETURN(CmConnection link,
@@ -17,16 +17,17 @@
 //   RKV_CO_ASSIGN_OR_RETURN(auto transport,
 //       co_await accepted(executor, std::move(accepting), deadline));
 //
-// The active side of a message transport is not among them: the connect() of a builder waits.
+// The active side of a message transport blocks in the connect() of its builder. It has no
+// coroutine here.
 //
 // Invariants:
-//   SETUP-1  No wait of one connection is a wait of another. Each has an event channel of its own,
-//       and accept() does not wait for its peer: a peer that never finishes its handshake keeps
-//       only the coroutine that waits for it.
-//   SETUP-2  What a wait owns ends with it. If connect() is stopped, timed out or destroyed, its
-//       queue pair and id are destroyed, and the kernel tells the peer. A request is taken from the
-//       listener only to be returned; a ConnectRequest that is not answered is rejected
-//       (connect.h).
+//   SETUP-1  No connection waits for another one. Each has its own event channel, and accept() does
+//       not wait for its peer. A peer that never finishes its handshake delays only the coroutine
+//       that waits for it.
+//   SETUP-2  The objects that a wait owns end with it. If connect() is stopped, timed out or
+//       destroyed, its queue pair and id are destroyed, and the kernel tells the peer. A request is
+//       taken from the listener only to be returned; a ConnectRequest that is not answered is
+//       rejected (connect.h).
 //
 // Each function returns a value to await at once. Arguments that are references must live until the
 // result. Errors: those of connect.h; kTimeout: `until` ended the wait, and is_stopped() recognizes
@@ -36,6 +37,8 @@
 #pragma once
 
 #include <algorithm>
+#include <coroutine>
+#include <expected>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -85,7 +88,7 @@ class DescriptorWaiter final : public LimitedWaiter {
   std::optional<Error> error_;
 };
 
-// An error of starting is the result of the first attempt.
+// An error at the start is the result of the first attempt.
 struct Resolving {
   Result<Connector> connector;
 
@@ -193,7 +196,7 @@ inline auto established(Executor& executor, CmConnection& connection, Until unti
                                                                        std::move(until));
 }
 
-// The peer's disconnect. An error: the connection ended in another way.
+// Waits for the peer's disconnect. An error: the connection ended in another way.
 inline auto peer_left(Executor& executor, CmConnection& connection, Until until = {}) {
   return detail::DescriptorWaiter<std::monostate, detail::Left>(executor, {connection},
                                                                 std::move(until));

@@ -57,7 +57,7 @@ class RKV_EXPORT Waiter {
   virtual void fail(const Error& error) = 0;
   // Tries once. Returns true when the coroutine can continue.
   virtual bool attempt() = 0;
-  // When attempt() will return true in any case; nullptr: never.
+  // The time at which attempt() will return true in any case; nullptr: never.
   virtual const Deadline* deadline() const { return nullptr; }
 
  protected:

@@ -12,6 +12,7 @@
 // Thread safety: one thread at a time per end; two threads may use the two ends.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 

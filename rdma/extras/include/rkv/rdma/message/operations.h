@@ -27,15 +27,19 @@
 // buffers must stay until outstanding() is 0, which drained() waits for. Verbs cannot cancel a
 // request; QueuePair::to_error() flushes all requests of a queue pair. Before a queue pair ends,
 // wait for drained(qp), with a deadline: soft-iWARP never completes a receive that was posted after
-// the connection's end. After the queue pair has ended, forget() frees what did not complete.
+// the connection's end. After the queue pair has ended, forget() frees the requests that did not
+// complete.
 //
 // Thread safety: one thread at a time, the executor's. An Operations object must outlive the
 // coroutines that wait for its operations and its PostedReceives, and the executor must outlive it;
 // all are checked.
 #pragma once
 
+#include <coroutine>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "rkv/export.h"
@@ -265,15 +269,15 @@ class RKV_EXPORT Operations {
   // messages. REQUIRES: the queue pair's receives complete into queue(), and it has no shared
   // receive queue. The buffer must live until the completion.
   Result<PostedReceive> post_receive(QueuePairBase& qp, const RegisteredSpan& buffer);
-  // Waits for the message. byte_length, immediate and kind say what came (completion.h): a SEND, or
-  // a WRITE with immediate data, which leaves the buffer unchanged. One coroutine at a time waits
-  // for a PostedReceive, which must live until the result. REQUIRES: posted.pending().
+  // Waits for the message. byte_length, immediate and kind describe it (completion.h): a SEND, or a
+  // WRITE with immediate data, which leaves the buffer unchanged. One coroutine at a time waits for
+  // a PostedReceive, which must live until the result. REQUIRES: posted.pending().
   auto receive(PostedReceive& posted, Until until = {}) {
     return Receive(posted, std::move(until));
   }
 
-  // Completes when nothing is outstanding: of all queue pairs, or of one. A receive completes by a
-  // message or by QueuePair::to_error().
+  // Completes when no request is outstanding, of all queue pairs or of one. A receive completes by
+  // a message or by QueuePair::to_error().
   auto drained(Until until = {}) { return Drained(slots(), std::move(until)); }
   auto drained(const QueuePairBase& qp, Until until = {}) {
     return Drained(slots(), std::move(until), qp.number());

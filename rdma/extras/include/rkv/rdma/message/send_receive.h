@@ -23,13 +23,12 @@
 // Thread safety: one thread at a time. Source: ibv_post_send(3), ibv_post_recv(3).
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "rkv/export.h"
 #include "rkv/rdma/connect.h"
 #include "rkv/rdma/message/accepting.h"
-#include "rkv/rdma/message/message_driver.h"
 #include "rkv/rdma/message/transport_of.h"
 
 namespace rkv::rdma {
@@ -70,12 +69,11 @@ struct RKV_EXPORT SendReceiveBuilder {
   using Listener = CmListener;
 
   SendReceiveOptions options;
-  std::optional<MessageDriver> driver = {};  // else each transport has queues of its own
 
   Result<CmListener> listen(const SocketAddress& local) const { return CmListener::listen(local); }
   // kInvalidArgument names the option and its range.
   // connect() waits for the server: it has no steps and no coroutine. A thread that must not wait
-  // lets another one connect, without this driver.
+  // lets another one connect.
   Result<Transport> connect(const SocketAddress& peer, const Deadline& deadline) const;
   // Both wait for the peer: a client that does not finish its handshake keeps accept() until the
   // deadline. start_accept() answers a request of CmListener::next() and does not wait.

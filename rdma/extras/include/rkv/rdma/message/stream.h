@@ -23,8 +23,8 @@
 //   STREAM-4  After the peer has disconnected, the bytes that it wrote are read first; then a read
 //       returns 0, or the error if the connection failed, also if a write of this side failed. A
 //       peer disconnects by shutdown(), by close(), and by the end of its process, however it ends:
-//       its kernel sends the same message. So 0 does not say that the peer has written all that it
-//       wanted to write. A protocol that must know marks its own end.
+//       its kernel sends the same message. So 0 does not mean that the peer has written all that it
+//       wanted to write. A protocol that must know this marks its own end.
 //   STREAM-5  A coroutine that is destroyed, stopped or timed out while it waits leaves nothing
 //       behind: no device ever writes into a buffer that was passed to read().
 //
@@ -33,7 +33,10 @@
 
 #include <algorithm>
 #include <array>
+#include <coroutine>
+#include <cstdint>
 #include <cstring>
+#include <expected>
 #include <optional>
 #include <span>
 #include <utility>

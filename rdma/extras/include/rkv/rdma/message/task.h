@@ -25,6 +25,7 @@
 #include <concepts>
 #include <coroutine>
 #include <exception>
+#include <expected>
 #include <optional>
 #include <utility>
 

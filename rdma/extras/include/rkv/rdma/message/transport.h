@@ -1,6 +1,6 @@
 // Message transports send and receive messages over any medium. A template over MessageTransport
-// runs on SEND and receive (send_receive.h), and on rings that the peer writes into (credit_ring.h,
-// read_ring.h). For unit tests it runs in memory (memory_transport.h).
+// runs on SEND and receive (send_receive.h), and on a ring that the peer writes into
+// (credit_ring.h). For unit tests it runs in memory (memory_transport.h).
 //
 //   RKV_ASSIGN_OR_RETURN(std::size_t accepted, transport.send_copy(bytes));  // 0: no room now
 //   std::array<Received, 16> got;
@@ -13,7 +13,7 @@
 //   RKV_ASSIGN_OR_RETURN(bool may_sleep, transport.arm(Interest::kMessages | Interest::kRoom));
 //   if (may_sleep) RKV_ASSIGN_OR_RETURN(bool woken, wait_readable(transport.fd(), deadline));
 //
-// Every transport keeps these invariants; tests/rdma/extras/message/ attacks each:
+// Every transport keeps these invariants; tests/rdma/extras/message/ attacks each of them:
 //   MSG-1  Sending never polls a completion queue; only the poll functions and arm() do. A send
 //       counts as in flight until poll_sends() has reported it. So a send cannot consume a
 //       completion that another caller waits for.

@@ -1,6 +1,6 @@
 // The operations of MessageTransport for this library's own transports, forwarded to a state that
 // does not move. transport.h documents each operation at the concept. The transports are in
-// send_receive.h, ring_transport.h and memory_transport.h.
+// send_receive.h, credit_ring.h and memory_transport.h.
 //
 // A moved-from transport may only be assigned to or destroyed. Any other call is a bug and aborts
 // with a message.
@@ -8,7 +8,9 @@
 // Thread safety and buffers: those of the transport.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 
 #include "rkv/export.h"
 #include "rkv/rdma/message/transport.h"
