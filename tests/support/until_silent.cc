@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
     if (ready[0].revents != 0 && !copy(pipe[0])) ::close(pipe[0]), pipe[0] = -1;
   }
   // The rest of the output, but no more than a pipe holds: the command may have left a process that
-  // prints for ever.
+  // prints without end.
   pollfd rest{pipe[0], POLLIN, 0};
   for (int i = 0; i < 16 && ::poll(&rest, 1, 0) > 0 && copy(pipe[0]); ++i) {
   }
