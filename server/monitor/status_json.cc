@@ -1,11 +1,10 @@
 // The answer of /status: the statistics of kvclient stats, and values that only repeated requests
 // can use.
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "server/monitor/group_reports.h"
-#include "server/monitor/process_facts.h"
 #include "server/monitor/reports.h"
+#include "server/monitor/statistics.h"
 #include "server/program/options.h"
 
 namespace rkv::server {
@@ -79,37 +78,6 @@ Json reasons_json(const ServerFacts& facts) {
   return {{"connections_dropped_for", dropped}, {"connections_refused_for", refused}};
 }
 
-// null: unknown.
-Json known(const std::optional<std::uint64_t>& value) {
-  return value ? Json(*value) : Json();
-}
-
-Json more_json(const ServerState& state, const ServerFacts& facts) {
-  const ProcessFacts process = ProcessFacts::now();
-  return {
-      {"access", facts.access},
-      {"wal_lag_seconds", state.wal_lag_s},
-      {"sync_lag_seconds", state.sync_lag_s},
-      {"writes_applied", facts.log.applier.taken},
-      {"writes_saved", facts.log.applier.saved},
-      {"loaded_records", facts.load.loaded},
-      {"estimated_records", facts.load.estimated},
-      {"index_bytes", facts.memory.index_bytes},
-      {"message_bytes", facts.memory.message_bytes},
-      {"index_extents", facts.memory.index_extents},
-      {"data_extents", facts.memory.data_extents},
-      {"index_segments", facts.memory.segments},
-      {"unused_segments", facts.memory.unused_segments},
-      {"reads_reported_by_clients", facts.reported_reads()},
-      {"resident_bytes", known(process.resident_bytes)},
-      {"cpu_seconds", process.cpu_seconds},
-      {"open_files", known(process.open_files)},
-      {"max_files", known(process.max_files)},
-      {"workers", workers_json(facts)},
-      {"operations", operations_json(facts)},
-  };
-}
-
 }  // namespace
 
 const char* to_string(ServerState::Phase phase) {
@@ -160,7 +128,10 @@ std::string status_json(const ServerState& state, const ServerFacts* facts) {
                {"version", kServerVersion}};
   if (facts != nullptr) {
     json.update(Json::parse(stats_json(*facts)));
-    json.update(more_json(state, *facts));
+    add_statistics(json, Statistic::InJson::kStatus,
+                   {.facts = facts, .state = &state, .process = ProcessFacts::now()});
+    json["workers"] = workers_json(*facts);
+    json["operations"] = operations_json(*facts);
     json.update(reasons_json(*facts));
   } else if (state.group != nullptr) {
     json["group"] = group_json(*state.group);
