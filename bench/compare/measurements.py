@@ -93,6 +93,7 @@ MEASUREMENTS = {
     "put_instructions": Measurement("shm", puts.measure_instructions, puts.FLAGS, QUICK_PUTS,
                                     settings={"puts": 20_000}),
     "index": Measurement("shm", memory.measure_index, memory.FLAGS, QUICK_MEMORY),
+    "memory_redis": Measurement("shm", memory.measure_redis, memory.FLAGS, QUICK_MEMORY),
     **{name: Measurement("shm", disk.repeated(measure), durability.FLAGS, QUICK_DISK)
        for name, measure in (("sync", durability.measure_sync), ("put", durability.measure_put),
                              ("background", disk.measure_background),

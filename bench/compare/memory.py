@@ -1,6 +1,10 @@
-"""Memory: bytes of index a key and of memory a record beyond key and value; memory of the server for
-each client; and GETs/s with many clients against the best number of clients."""
+"""Memory: bytes of index a key and of memory a record beyond key and value; keys in a GiB against
+Redis; memory of the server for each client; and GETs/s with many clients against the best number of
+clients."""
 
+import re
+
+import rivals
 from common import kvserver, program, progress, without_huge_pages
 
 FLAGS = {"--keys": (1_000_000, "before the doubling"),
@@ -23,6 +27,32 @@ def measure_index(options, figures):
         if least == most:
             figures.add("groups of the index a key (B)", one["group_bytes_per_key"], 12)
             figures.add("all memory of the index a key (B)", one["index_bytes_per_key"], 12)
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+        return int(re.search(r"^VmRSS:\s+(\d+) kB$", status.read(), re.MULTILINE)[1]) * 1024
+
+
+def measure_redis(options, figures):
+    """What the process of each server has more of, once the keys are stored, than when it is empty. Both
+    in memory only, and without huge pages."""
+    for repetition in range(options.repetitions):
+        keys_in_gib = {}
+        with (kvserver(options, options.memory, prepare=without_huge_pages) as server,
+              rivals.rival("redis", prepare=without_huge_pages) as redis):
+            for store, pid, load in (
+                    ("rkv", server.pid, lambda **flags: program(options, "bench_get", "load", **flags)),
+                    ("redis", redis.pid, lambda **flags: program(options, "bench_tcp", "load", **(
+                        flags | {"server": redis, "protocol": "redis"})))):
+                empty = resident_bytes(pid)
+                load(keys=options.keys, value_bytes=100)
+                keys_in_gib[store] = options.keys * 2**30 / (resident_bytes(pid) - empty)
+        figures.runs.append({"keys_in_gib": keys_in_gib})
+        figures.add("keys in a GiB, values of 100 B, / Redis", keys_in_gib["rkv"] / keys_in_gib["redis"], 1,
+                    True)
+        progress(f"{repetition + 1} of {options.repetitions}: " +
+                 ", ".join(f"{store} {keys:.0f}" for store, keys in keys_in_gib.items()))
 
 
 def measure_connections(options, figures):

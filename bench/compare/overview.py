@@ -18,11 +18,12 @@ PLOT = os.path.join(HERE, "overview.svg")
 SECTIONS = [("The whole comparison over shared memory", "shared memory"),
             ("The comparison over verbs", "SoftRoCE"),
             ("Over TCP, against Redis", "TCP")]
-FIGURE = re.compile(r"\| \d+ \| (?P<what>(?:GETs/s|PUTs/s|YCSB-[A-F]).*?),? / Redis \| (?P<median>[\d.]+) \|"
+FIGURE = re.compile(r"\| \d+ \| (?P<what>(?:GETs/s|PUTs/s|YCSB-[A-F]|keys in a GiB).*?),? / Redis \| (?P<median>[\d.]+) \|"
                     r" (?P<least>[\d.]+)-(?P<most>[\d.]+) \|")
 
 LEAST, MOST = 0.2, 50
 LEFT, WIDTH, ROW, TOP, BOTTOM = 400, 440, 21, 34, 30
+TITLE = "Operations per second and keys in a GiB, times those of Redis over loopback TCP"
 GAIN, LOSS = "#2166ac", "#d6604d"
 
 
@@ -60,9 +61,9 @@ def draw(rows):
     height = TOP + ROW * len(rows) + BOTTOM
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 140}" height="{height}" '
              'font-family="sans-serif" font-size="13">',
-             "<title>Operations per second, times those of Redis over loopback TCP</title>",
+             f"<title>{TITLE}</title>",
              '<rect width="100%" height="100%" fill="white"/>',
-             text(LEFT, 20, "Operations per second, times those of Redis over loopback TCP", font_weight="bold")]
+             text(LEFT, 20, TITLE, font_weight="bold")]
     for tick in (0.2, 0.5, 1, 2, 5, 10, 20, 50):
         lines.append(f'<path d="M{at(tick):.0f} {TOP - 4}V{height - BOTTOM + 4}" '
                      f'stroke="{"#222" if tick == 1 else "#ddd"}"/>')

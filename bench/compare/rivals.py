@@ -40,9 +40,16 @@ def answers(port):
     return False
 
 
+class Rival(str):
+    """The address of another store's server."""
+
+    pid = 0  # of its process
+
+
 @contextlib.contextmanager
-def rival(store, *arguments):
-    """The server of another store, in memory only, with these arguments besides; its address."""
+def rival(store, *arguments, prepare=None):
+    """The server of another store, in memory only, with these arguments besides. `prepare` is called in
+    its process."""
     port = free_port()
     command = {"redis": ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "",
                          "--appendonly", "no"],
@@ -50,10 +57,13 @@ def rival(store, *arguments):
                              "1024", "-u", "nobody"]}[store] + list(arguments)
     if not shutil.which(command[0]):
         raise Failed(f"{command[0]} is not installed (./run install-deps)")
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd="/")
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd="/",
+                              preexec_fn=prepare)
     try:
         wait_for(lambda: answers(port), command[0], server)
-        yield f"127.0.0.1:{port}"
+        found = Rival(f"127.0.0.1:{port}")
+        found.pid = server.pid
+        yield found
     finally:
         server.kill()
         server.wait()

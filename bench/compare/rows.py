@@ -93,6 +93,7 @@ ROWS = [
     *(Row(12, "shm", "index", f"memory of a record beyond key and value (B), values of {values}",
           at_most(40))
       for values in ("100 B", "1 to 1,024 B")),
+    Row(12, "shm", "memory_redis", "keys in a GiB, values of 100 B, / Redis", at_least(1)),
     *(Row(13, "shm", "background", f"{name}, {size}", at_least(0.9))
       for size in ("100 B", "1000 B")
       for name in ("PUTs until flushed / RocksDB's loop", "write-behind alone / RocksDB's loop",
