@@ -5,6 +5,7 @@
 //              server's options, write-ahead log on; the log is synced at the end, and before that
 //              after every --sync-bytes
 //   queue      the same records through commit log, applier and engine, as in the server
+//   log        PUTs of --writers that are synced, in logs of several kinds (disk_log.h)
 //   read       opens the database of a stopped server, gets one record, then reads all records
 //
 // Prints one JSON object. Exit status: see program.h.
@@ -20,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/disk_log.h"
 #include "bench/program.h"
 #include "common/bytes.h"
 #include "common/check.h"
@@ -194,14 +196,21 @@ json read(const Arguments& given) {
 }
 
 Program program() {
-  return {.name = "bench_disk",
-          .purpose = "Cost of the disk without clients and server.",
-          .flags = {{"keys", "records to write or that exist", 100'000},
-                    {"value-bytes", "size of a value", 100},
-                    {"sync-bytes", "bytes between two syncs of the log", std::uint64_t{1} << 60},
-                    {"queue-bytes", "size of the commit log", std::uint64_t{64} << 20}},
-          .phases = {{"rocksdb", rocksdb_loop}, {"queue", queue}, {"read", read}},
-          .texts = {{"directory", "existing data directory", "."}}};
+  return {
+      .name = "bench_disk",
+      .purpose = "Cost of the disk without clients and server.",
+      .flags = {{"keys", "records to write or that exist", 100'000},
+                {"value-bytes", "size of a value", 100},
+                {"sync-bytes", "bytes between two syncs of the log", std::uint64_t{1} << 60},
+                {"queue-bytes", "size of the commit log", std::uint64_t{64} << 20},
+                {"writers", "threads that wait for their syncs", 16},
+                {"under-way", "syncs at once", 1},
+                {"gather-us", "how long a log thread waits for more records; 1: not", 1},
+                {"slices", "of writes, each with one of fdatasync", 10},
+                {"slice-ms", "time of one", 200}},
+      .phases = {{"rocksdb", rocksdb_loop}, {"queue", queue}, {"log", log_groups}, {"read", read}},
+      .texts = {{"directory", "existing data directory", "."},
+                {"way", "rocksdb, growing or zeroed", "zeroed"}}};
 }
 
 }  // namespace

@@ -27,12 +27,19 @@ FLAGS = {"--records": (500_000, "of 100 bytes, half as many of 1,000, to write i
          "--most-keys": (1_000_000, "of the sizes 10^4 to 10^6, the largest to start with"),
          "--anywhere": (0, "1: not on a disk either, where the figures mean nothing"),
          "--scratch": ("", "directory for the data; default: beside the programs")}
-STEPS = {"--steps": ("background,put,sync,restart", "which of these")}
+STEPS = {"--steps": ("background,put,sync,restart", "which of these, and of log")}
+# Ways to keep a log, of disk_log.h: the name of the figures, and the flags.
+LOGS = [("RocksDB's log", {"way": "rocksdb"}),
+        ("growing file", {"way": "growing"}),
+        ("zeroed file", {"way": "zeroed"}),
+        ("zeroed file, gathering", {"way": "zeroed", "gather_us": 100}),
+        ("zeroed file, two syncs", {"way": "zeroed", "under_way": 2}),
+        ("zeroed file, two syncs, gathering", {"way": "zeroed", "under_way": 2, "gather_us": 100})]
 
 
 def measure(options, figures):
     known = {"background": measure_background, "put": measure_put, "sync": measure_sync,
-             "restart": measure_restart}
+             "log": measure_log, "restart": measure_restart}
     steps = options.steps.split(",")
     for step in steps:
         if step not in known:
@@ -96,6 +103,21 @@ def measure_background(options, figures):
         figures.add(f"PUTs until flushed / RocksDB's loop, {size}", served["records_per_s"] / rate,
                     0.9, True)
         figures.add(f"PUTs refused for now: queue full, {size}", served["queue_full"])
+
+
+# ---- logs that a sync could go to
+
+def measure_log(options, figures):
+    for name, flags in LOGS:
+        with empty_directory(options) as data:
+            one = program(options, "bench_disk", "log", directory=data, writers=options.writers,
+                          slices=options.slices, slice_ms=options.slice_ms, **flags)
+        record(figures, "log", log=name, **one)
+        own = name != LOGS[0][0]
+        figures.add(f"time of a group / fdatasync, {name}", one["group_us"] / one["fdatasync_p50_us"],
+                    *([1.5] if own else []))
+        figures.add(f"p50 of a PUT / fdatasync, {name}", one["put_p50_us"] / one["fdatasync_p50_us"])
+        figures.add(f"flushes of the device a sync, {name}", one["flushes_per_sync"])
 
 
 # ---- PUTs (memory) with and without a disk

@@ -211,6 +211,14 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(runs["restart"]["rocksdb"]["records"], 10_000)
         self.assertEqual(runs["restart"]["server"]["value_bytes"], 100)
 
+    def test_logs(self):
+        report = bench("durability", "--steps", "log", "--slices", "1", "--slice-ms", "50", "--writers", "4",
+                       "--anywhere", "1")
+        self.assertEqual(len(report["runs"]), 6)
+        for run in report["runs"]:
+            self.assertGreater(run["groups"], 0, run)
+            self.assertLessEqual(run["groups"], run["puts"], run)
+
     def test_durability_refuses_a_step_that_is_none(self):
         done = subprocess.run([sys.executable, os.path.join(BENCH, "durability.py"), "--steps",
                                "nothing"], check=False, capture_output=True, text=True)
