@@ -129,8 +129,11 @@ enum class Opcode : std::uint8_t {
   // For the server's replicated group. Both take a replica's name.
   kMovePrimary = 17,    // -> nothing: the server hands over to that replica
   kRemoveReplica = 18,  // -> nothing: the replica has left the group
+  // Sets or ends a key's time to live. Its value stays.
+  kTouch = 19,        // key -> version, slot; kNotFound when there is no such key
+  kSetLogLevel = 20,  // debug, info, warn or error -> nothing
 };
-inline constexpr Opcode kLastOpcode = Opcode::kRemoveReplica;
+inline constexpr Opcode kLastOpcode = Opcode::kSetLogLevel;
 // A backup's name: letters, digits, '.', '_' and '-'; the first character is neither '.' nor '-'.
 // It becomes a file name on the server's host, so no other characters are allowed.
 inline constexpr std::size_t kMaxBackupNameBytes = 128;
@@ -144,7 +147,7 @@ inline constexpr std::size_t kMaxUsedHashes = 64;  // in a kGet
 enum class Condition : std::uint8_t {
   kNone = 0,
   kIfAbsent = 1,   // kPut: there is no such key
-  kIfVersion = 2,  // kPut, kRemove: the key has this version; kNotFound when there is none
+  kIfVersion = 2,  // kPut, kTouch, kRemove: the key has this version; kNotFound when there is none
 };
 
 inline constexpr std::size_t kRequestHeaderBytes = 40;
@@ -213,6 +216,7 @@ struct OpcodeTraits {
   bool packable = false;      // may be an operation of a pack (pack.h)
   bool names_memory = false;  // the server READs the client's memory that the value names
   bool kept = false;          // the server keeps what it has done, for kOutcome
+  bool administers = false;   // the value is a name, of what AdminRequests is to change
 };
 
 namespace wire_detail {
@@ -227,6 +231,7 @@ enum : unsigned {
   kPackable = 64,
   kNamesMemory = 128,
   kKept = 256,
+  kAdministers = 512,
   kWrite = kKey | kDurability | kAcknowledges | kMayChange | kKept,
 };
 constexpr OpcodeTraits row(const char* name, Role role, std::size_t value_bytes, unsigned flags) {
@@ -241,7 +246,8 @@ constexpr OpcodeTraits row(const char* name, Role role, std::size_t value_bytes,
           .saves = (flags & kSaves) != 0,
           .packable = (flags & kPackable) != 0,
           .names_memory = (flags & kNamesMemory) != 0,
-          .kept = (flags & kKept) != 0};
+          .kept = (flags & kKept) != 0,
+          .administers = (flags & kAdministers) != 0};
 }
 // A row for each opcode: without `default`, so that the compiler demands the row of a new one.
 constexpr OpcodeTraits describe(Opcode opcode) {
@@ -278,11 +284,15 @@ constexpr OpcodeTraits describe(Opcode opcode) {
     case Opcode::kOutcome:
       return row("outcome", Role::kWrite, kWriteIdBytes, 0);
     case Opcode::kRevoke:
-      return row("revoke", Role::kAdmin, kAny, kMayChange);
+      return row("revoke", Role::kAdmin, kAny, kMayChange | kAdministers);
     case Opcode::kMovePrimary:
-      return row("move_primary", Role::kAdmin, kAny, kMayChange);
+      return row("move_primary", Role::kAdmin, kAny, kMayChange | kAdministers);
     case Opcode::kRemoveReplica:
-      return row("remove_replica", Role::kAdmin, kAny, kMayChange);
+      return row("remove_replica", Role::kAdmin, kAny, kMayChange | kAdministers);
+    case Opcode::kTouch:
+      return row("touch", Role::kWrite, 0, kWrite | kPuts | kPackable);
+    case Opcode::kSetLogLevel:
+      return row("set_log_level", Role::kAdmin, kAny, kMayChange | kAdministers);
   }
   return {};
 }
@@ -316,7 +326,7 @@ struct Request {
   // kIfVersion. kOutcome: if the write was sent to another server of the group, a version that was
   // replicated before it was sent.
   Version expected{};
-  std::uint64_t ttl_ms = 0;  // kPut: time to live from now, 0 = no expiry
+  std::uint64_t ttl_ms = 0;  // kPut, kTouch: time to live from now, 0 = no expiry
   bool until = false;        // `ttl_ms` is an expiry time in Unix milliseconds
   // The client gives up when the server's clock reaches this time, in microseconds modulo
   // kBeginByModulus; 0 = not given. A write is not begun after it.
@@ -326,8 +336,8 @@ struct Request {
   Bytes key{};
   // kPut: the value. kGet: hashes of used keys. kPutLarge: a ValueSource. kAdd: 8 bytes. kSwap: 8
   // bytes expected, 8 desired. kOpenCounter: 1 byte. kBackup: the name. kScan: a ScanQuery. kLong:
-  // a MessageSource. kPack: what PackWriter writes. kOutcome: a WriteId. kRevoke: the user's name.
-  // kMovePrimary, kRemoveReplica: the replica's name.
+  // a MessageSource. kPack: what PackWriter writes. kOutcome: a WriteId. An administrator's: the
+  // name of what it is about.
   Bytes value{};
 };
 inline constexpr std::uint64_t kBeginByModulus = std::uint64_t{1} << 48;
@@ -353,8 +363,8 @@ struct Response {
   std::uint8_t flags = 0;
   std::uint64_t sequence = 0;
   Version version{};
-  // kGet, kPut, kAdd, kSwap: the record's current location, whether or not a group contains it.
-  // kGet: empty if no READ finds the value.
+  // kGet, kPut, kTouch, kAdd, kSwap: the record's current location, whether or not a group contains
+  // it. kGet: empty if no READ finds the value.
   Slot slot{};
   std::uint64_t expiry_ms = 0;       // kGet: Unix milliseconds, 0 = never
   std::uint32_t retry_after_ms = 0;  // with a Code

@@ -341,6 +341,15 @@ rkv_status rkv_put(rkv_client* client, const void* key, size_t key_size, const v
                 });
 }
 
+rkv_status rkv_touch(rkv_client* client, const void* key, size_t key_size,
+                     const rkv_write_options* options, uint64_t* version, rkv_error* error) {
+  return on_key(client, key, key_size, write_options, options, error,
+                [&](auto& store, std::string_view name, rkv::PutOptions& put) {
+                  put.keep_value = true;
+                  return status_of(store.put_with(name, {}, put), version, error);
+                });
+}
+
 rkv_status rkv_delete(rkv_client* client, const void* key, size_t key_size,
                       const rkv_write_options* options, uint64_t* version, rkv_error* error) {
   return on_key(client, key, key_size, delete_options, options, error,

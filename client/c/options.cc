@@ -88,7 +88,8 @@ rkv_status delete_options(const rkv_write_options* given, DeleteOptions& options
   PutOptions all;
   if (const rkv_status status = write_options(given, all, error); status != RKV_OK) return status;
   if (all.if_absent || all.ttl.count() != 0 || all.expires_at_ms != 0)
-    return wrong("only a put has if_absent, ttl_ms and expires_at_ms", error);
+    return wrong("only a put has if_absent, and only it and a touch ttl_ms and expires_at_ms",
+                 error);
   options.write = {.durability = all.durability, .timeout = all.timeout};
   options.if_version = all.if_version;
   return RKV_OK;

@@ -31,7 +31,8 @@ struct Refusal {
 };
 
 // Sets the counter to `record.number`, whatever its number is. Changes by other clients in between
-// are overwritten, as by a put.
+// are overwritten, as by a put. A time to live that the counter has stays, unless the record has
+// one.
 Status set_counter(Cluster& client, const Record& record, const WriteOptions& options) {
   auto now = client.incr(record.key, 0, options);  // creates an absent counter
   if (!now) return std::unexpected(now.error());
@@ -41,7 +42,13 @@ Status set_counter(Cluster& client, const Record& record, const WriteOptions& op
     if (!swap) return std::unexpected(swap.error());
     number = swap->number;
   }
-  return {};
+  if (record.expires_at_ms == 0) return {};
+  const auto touched = client.put_with(record.key, {},
+                                       {.expires_at_ms = record.expires_at_ms,
+                                        .timeout = options.timeout,
+                                        .durability = options.durability,
+                                        .keep_value = true});
+  return touched ? Status{} : std::unexpected(touched.error());
 }
 
 class Loader {

@@ -37,6 +37,7 @@ enum class Verb : std::uint8_t {
   kMget,
   kExists,
   kTtl,
+  kTouch,
   kLoad,
   kVerify,
   kDump,

@@ -25,11 +25,8 @@ std::string to_tsv(const Record& record, bool hex) {
   }
   line += '\t';
   line += record.number ? std::to_string(*record.number) : show(record.value);
-  if (record.number) {  // counters do not expire
-    line += "\t\\@counter";
-  } else if (record.expires_at_ms != 0) {
-    line += fmt::format("\t\\@expires={}", record.expires_at_ms);
-  }
+  if (record.number) line += "\t\\@counter";
+  if (record.expires_at_ms != 0) line += fmt::format("\t\\@expires={}", record.expires_at_ms);
   return line + '\n';
 }
 

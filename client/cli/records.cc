@@ -115,9 +115,6 @@ class Parser {
       return bad(line, columns.key, problem);
     if (const std::string problem = value_problem(record.value); !problem.empty())
       return bad(line, columns.value, problem);
-    if (record.number && record.expires_at_ms != 0) {
-      return bad(line, columns.value, "counters cannot expire");
-    }
     const auto [place, is_new] = places_.try_emplace(record.key, set_.records.size());
     if (is_new) {
       set_.records.push_back(record);
@@ -188,12 +185,11 @@ class Parser {
                "unknown escape: write \\t \\n \\r \\\\ or \\xNN");
   }
 
-  // Parses the text after \@; false if it is not valid.
+  // Parses the text after \@; false if it is not valid, or the record has that attribute already.
   static bool set_attribute(std::string_view text, Record& record, bool& is_counter) {
-    is_counter = text == "counter";
-    if (is_counter) return true;
+    if (text == "counter") return !std::exchange(is_counter, true);
     constexpr std::string_view kExpires = "expires=";
-    if (!text.starts_with(kExpires)) return false;
+    if (!text.starts_with(kExpires) || record.expires_at_ms != 0) return false;
     const auto ms = parse_number<std::uint64_t>(text.substr(kExpires.size()));
     if (!ms || *ms == 0 || *ms > kLatestExpiryMs) return false;
     record.expires_at_ms = *ms;
@@ -211,7 +207,7 @@ class Parser {
     std::string_view value_text = line.substr(tab + 1);
     Record record;
     bool is_counter = false;
-    if (const std::size_t at = value_text.rfind(kAttribute); at != std::string_view::npos) {
+    for (std::size_t at = 0; (at = value_text.rfind(kAttribute)) != std::string_view::npos;) {
       if (!set_attribute(value_text.substr(at + kAttribute.size()), record, is_counter)) {
         return bad(number, value_column + at + 1,
                    fmt::format("unknown attribute: write \\@counter, or \\@expires= and Unix "

@@ -101,7 +101,7 @@ std::string set_time(Command& command, std::string_view name, const std::string&
 }
 
 using enum Verb;
-constexpr std::uint32_t kWriters = of(kPut, kDel, kIncr, kDecr, kCas, kLoad);
+constexpr std::uint32_t kWriters = of(kPut, kDel, kTouch, kIncr, kDecr, kCas, kLoad);
 constexpr std::uint32_t kOfRecords = of(kLoad, kVerify, kDump);
 using Range = Command::Range;
 
@@ -112,7 +112,8 @@ constexpr Option<Command> kVerbOptions[] = {
      kWriters},
     {"if-absent", 0, "", "only if the key does not exist", set_if_absent, of(kPut)},
     {"ttl", 0, "TIME", "time to live of the key, such as 500ms or 2h", set_ttl, of(kPut)},
-    {"if-version", 0, "N", "only if the key has this version", set_if_version, of(kPut, kDel)},
+    {"if-version", 0, "N", "only if the key has this version", set_if_version,
+     of(kPut, kDel, kTouch)},
     {"stdin", 'x', "", "read the last argument from standard input, to its end",
      set_true<&Command::last_from_stdin>, of(kPut, kDel, kGet)},
     {"durable", 0, "sync|wal",

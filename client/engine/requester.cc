@@ -84,7 +84,12 @@ Result<Request> put_request(std::string_view key, std::string_view value,
     return fail(Code::kInvalidArgument,
                 "a put has at most one of ttl and expires_at_ms; each is at most 2^42 ms");
   }
-  Request put{.opcode = Opcode::kPut, .key = as_bytes(key)};
+  if (options.keep_value && (options.if_absent || !value.empty())) {
+    return fail(Code::kInvalidArgument,
+                "a touch keeps the value of a key that exists: it takes neither a value nor "
+                "if_absent");
+  }
+  Request put{.opcode = options.keep_value ? Opcode::kTouch : Opcode::kPut, .key = as_bytes(key)};
   put.value = as_bytes(value);
   put.until = options.expires_at_ms != 0;
   put.ttl_ms = put.until ? options.expires_at_ms : static_cast<std::uint64_t>(ttl_ms);

@@ -48,9 +48,9 @@ class Requester {
   // limits. kDisconnected with kNotApplied: the connection was lost, and the request was not
   // carried out.
   Result<Reply> ask_here(const Request& request, const Deadline& deadline);
-  // Sends kPut, kRemove, kAdd or kSwap and returns the answer. The request is complete except for
-  // its time-out. `remote_key`: key of the registered memory that the value lies in; 0: the value
-  // is not in registered memory, and is copied.
+  // Sends a write of one key and returns the answer. The request is complete except for its
+  // time-out. `remote_key`: key of the registered memory that the value lies in; 0: the value is
+  // not in registered memory, and is copied.
   Result<Reply> write(const Request& request, const Deadline& deadline,
                       std::uint32_t remote_key = 0);
 

@@ -22,8 +22,8 @@ class WriteFeed {
   virtual std::uint64_t take() = 0;
   // How many writes were submitted together, as far as is known.
   virtual std::size_t burst() const = 0;
-  // Returns the request of a write that was taken and has not ended: kPut, kRemove, kAdd or kSwap,
-  // complete except for its time-out. The key and value stay valid until the write ends.
+  // Returns the request of a write that was taken and has not ended, complete except for its
+  // time-out. The key and value stay valid until the write ends.
   virtual Request request(std::uint64_t token) const = 0;
   virtual Nanos deadline(std::uint64_t token) const = 0;
   // The write ends. The answer, whose code is 0, is valid during the call. Neither of the two calls

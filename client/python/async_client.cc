@@ -115,6 +115,23 @@ class AsyncCore {
           });
         });
   }
+  Stop touch(py::handle key, py::object done, const Seconds& ttl, const OptionalVersion& if_version,
+             const Level& durability, const Seconds& timeout) {
+    AsyncClient& client = open();
+    auto own = made(key, std::move(done));
+    PutOptions options = put_options(ttl, false, if_version, durability, timeout);
+    options.keep_value = true;
+    auto call = client.put_with(own->key.text(), {}, options);
+    return begin<std::uint64_t>(std::move(own), std::move(call),
+                                [](Operation& ended, const Result<std::uint64_t>& version) {
+                                  const bool absent =
+                                      !version && version.error().code == Code::kNotFound;
+                                  if (!version && !absent) return ended.fail(version.error());
+                                  ended.end([&]() -> py::object {
+                                    return absent ? py::object(py::none()) : py::int_(*version);
+                                  });
+                                });
+  }
   Stop put(py::handle key, py::handle value, py::object done, const Seconds& ttl, bool if_absent,
            const OptionalVersion& if_version, const Level& durability, const Seconds& timeout) {
     AsyncClient& client = open();
@@ -252,6 +269,8 @@ void define_async_client(py::module_& module) {
       .def("put", &AsyncCore::put, arg("key"), arg("value"), arg("done"), kw, arg("ttl") = none,
            arg("if_absent") = false, arg("if_version") = none, arg("durability") = none,
            arg("timeout") = none)
+      .def("touch", &AsyncCore::touch, arg("key"), arg("done"), kw, arg("ttl") = none,
+           arg("if_version") = none, arg("durability") = none, arg("timeout") = none)
       .def("delete", &AsyncCore::remove, arg("key"), arg("done"), kw, arg("durability") = none,
            arg("timeout") = none)
       .def("incr", &AsyncCore::incr, arg("key"), arg("by"), arg("done"), kw,

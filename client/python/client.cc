@@ -66,6 +66,18 @@ class PyClient {
     return value_or_raise(call(
         [&](SharedClient& client) { return client.put_with(name.text(), text.text(), options); }));
   }
+  // nullopt: there is no such key.
+  std::optional<std::uint64_t> touch(py::handle key, const Seconds& ttl,
+                                     const OptionalVersion& if_version, const Level& durability,
+                                     const Seconds& timeout) {
+    const Held name(key);
+    PutOptions options = put_options(ttl, false, if_version, durability, timeout);
+    options.keep_value = true;
+    auto touched =
+        call([&](SharedClient& client) { return client.put_with(name.text(), {}, options); });
+    if (!touched && touched.error().code == Code::kNotFound) return std::nullopt;
+    return value_or_raise(std::move(touched));
+  }
   // Whether there was such a key.
   bool remove(py::handle key, const OptionalVersion& if_version, const Level& durability,
               const Seconds& timeout) {
@@ -339,6 +351,8 @@ void define_client(py::module_& module) {
       .def("put", &PyClient::put, arg("key"), arg("value"), kw, arg("ttl") = none,
            arg("if_absent") = false, arg("if_version") = none, arg("durability") = none,
            arg("timeout") = none)
+      .def("touch", &PyClient::touch, arg("key"), arg("ttl") = none, kw, arg("if_version") = none,
+           arg("durability") = none, arg("timeout") = none)
       .def("delete", &PyClient::remove, arg("key"), kw, arg("if_version") = none,
            arg("durability") = none, arg("timeout") = none)
       .def("incr", &PyClient::incr, arg("key"), arg("by") = 1, kw, arg("durability") = none,

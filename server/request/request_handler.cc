@@ -111,6 +111,8 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
       return when_safe(request, put(request));
     case Opcode::kPutLarge:
       return put_large(request);
+    case Opcode::kTouch:
+      return when_safe(request, touch(request));
     case Opcode::kRemove:
       return when_safe(request, remove(request));
     case Opcode::kPing:
@@ -137,6 +139,7 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
     case Opcode::kRevoke:
     case Opcode::kMovePrimary:
     case Opcode::kRemoveReplica:
+    case Opcode::kSetLogLevel:
       return {.response = {.opcode = request.opcode, .sequence = request.sequence},
               .next = AdminRequest{as_text(request.value)}};
   }
@@ -312,13 +315,18 @@ RequestHandler::Answer RequestHandler::put(const Request& request) {
   return stored ? reply(stored_response(request, *stored)) : failed(request, stored.error());
 }
 
+RequestHandler::Answer RequestHandler::touch(const Request& request) {
+  const auto touched = parts_.store.touch(request.key, options_of(request), value_);
+  return touched ? reply(stored_response(request, *touched)) : failed(request, touched.error());
+}
+
 // Executes an operation like one outside of a pack, or gives it the result refused_alone().
 // Afterwards `all` also awaits the mark that this operation awaits.
 Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) {
   if (!is_packable(operation.opcode)) {
     return refusal(operation.opcode, 0,
                    {.code = Code::kInvalidArgument,
-                    .text = "a pack must have gets, puts, removes, adds and swaps only"});
+                    .text = "a pack must have gets, puts, touches, removes, adds and swaps only"});
   }
   if (!is_allowed(operation.opcode)) [[unlikely]]
     return refusal(operation.opcode, 0, forbidden(operation.opcode));

@@ -131,6 +131,8 @@ std::uint64_t WorkerCounters::get(Counter counter) const {
   switch (counter) {
     case kPuts:
       return done(Opcode::kPut) + done(Opcode::kPutLarge);
+    case kTouches:
+      return done(Opcode::kTouch);
     case kCounts:
       return done(Opcode::kAdd) + done(Opcode::kSwap) + done(Opcode::kOpenCounter);
     case kRemoves:

@@ -76,6 +76,7 @@ class alignas(64) WorkerCounters {
     kStored,
     // From here on: sums over answers().
     kPuts = kStored,
+    kTouches,
     kCounts,   // operations on counters
     kRemoves,  // of keys that existed
     kGets,     // two-sided, found or not found

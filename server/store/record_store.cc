@@ -71,6 +71,21 @@ Result<RecordStore::Plan> RecordStore::plan(const Target& target, const RecordFi
   return plan;
 }
 
+std::optional<RecordStore::Plan> RecordStore::plan_head(const Target& target,
+                                                        RecordFields& fields) {
+  const Slot slot = target.found->slot;
+  const RecordFields record = table_.record_at(slot.location());
+  if (!is_large(record.value.size()) || (record.expiry_ms != 0) != (fields.expiry_ms != 0) ||
+      pins_.pinned(target.hash, memory_.tick()))
+    return std::nullopt;
+  fields.value = record.value;
+  fields.digest = record.digest;
+  return Plan{.in_place = true,
+              .block = slot.location(),
+              .units = table_.units_of(slot),
+              .value_is_there = true};
+}
+
 Status RecordStore::find_vacancy(const Target& target, Plan& plan) {
   if (target.found) return {};
   if (target.on_disk) {
@@ -94,9 +109,10 @@ void RecordStore::drop(const Plan& plan) {
 
 void RecordStore::write_in_place(const Plan& plan, const RecordFields& fields) {
   const MutableBytes buffer = scratch();
-  std::size_t length =
-      encode_record(buffer, fields, RecordState::kLive, memory_.epoch(), plan.block);
-  if (memory_.is_scrubbed()) [[unlikely]] {  // a longer value may have been there (SCRUB-1)
+  const auto encode = plan.value_is_there ? encode_large_head : encode_record;
+  std::size_t length = encode(buffer, fields, RecordState::kLive, memory_.epoch(), plan.block);
+  if (memory_.is_scrubbed() && !plan.value_is_there)
+      [[unlikely]] {  // a longer value may have been there (SCRUB-1)
     const std::size_t block = plan.units * kUnitBytes;
     std::ranges::fill(buffer.first(block).subspan(length), std::byte{});
     length = block;

@@ -113,9 +113,14 @@ class RecordStore {
     return fail(Code::kTimeout, "the write's deadline passed before it began");
   }
   Status check_put(const Target& target, const PutOptions& options) const;
+  Status check_condition(const Target& target, Condition condition, Version expected) const;
   // The record's fields but the value and its digest.
   RecordFields fields_for(Bytes key, const PutOptions& options) const;
   Result<Plan> plan(const Target& target, const RecordFields& fields);
+  // A plan that writes the head of a large record again, and sets what `fields` says of its value.
+  // Nothing: it is not large, the new head has another length, or its readers must not meet a head
+  // that is being written (pins.h). REQUIRES: `target.found`.
+  std::optional<Plan> plan_head(const Target& target, RecordFields& fields);
   // Gives back what plan() acquired.
   void drop(const Plan& plan);
   // Finds a place in the index for a new key.
@@ -136,7 +141,6 @@ class RecordStore {
  private:
   void write_in_place(const Plan& plan, const RecordFields& fields);
   std::uint64_t write_prepared(const Plan& plan, const RecordFields& fields);
-  Status check_condition(const Target& target, Condition condition, Version expected) const;
   StoreStatus check_remove(const Target& at, const RecordOnDisk* on_disk,
                            std::optional<Version> expected, const DiskLookup& look) const;
   Result<GetResult> get_on_disk(const RecordOnDisk& record, MutableBytes out) const;

@@ -154,7 +154,9 @@ inline RecordFields RecordTable::record_at(Location block) const {
           .counter = (lengths & kRecordCounterFlag) != 0,
           .in_cell = (lengths & kRecordCellFlag) != 0,
           .key = {key, key_bytes},
-          .value = {record + record_head_bytes(key_bytes, value_bytes, has_expiry), value_bytes}};
+          .value = {record + record_head_bytes(key_bytes, value_bytes, has_expiry), value_bytes},
+          .digest = (lengths & kRecordDigestFlag) != 0 ? load_le<std::uint64_t>(key - kDigestBytes)
+                                                       : std::uint64_t{0}};
 }
 
 template <class Visit>

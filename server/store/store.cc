@@ -24,6 +24,7 @@ Store::Store(StoreMemory& memory, CommitLog& log, const Clock& clock, std::uint3
                 .expirer = expirer_,
                 .boot = boot}),
       large_records_(table_, log, disk_, growth_, records_),
+      toucher_(table_, log, disk_, counter_cells_, records_, large_records_),
       counters_(table_, log, counter_cells_, records_),
       loader_(table_, log, expiry_clock_, disk_, growth_, expirer_, records_) {}
 

@@ -41,6 +41,7 @@
 #include "server/store/loader.h"
 #include "server/store/record_store.h"
 #include "server/store/record_table.h"
+#include "server/store/toucher.h"
 
 namespace rkv::server {
 
@@ -94,6 +95,12 @@ class Store {
     return records_.get(key, out, look);
   }
 
+  // Sets the expiry of a key to that of `options`, or takes it away, and leaves the value. Returns
+  // the version of this write. kNotFound. `buffer`: kMaxInlineBytes of the caller's, for the value.
+  StoreResult<PutResult> touch(Bytes key, const PutOptions& options, MutableBytes buffer) {
+    return toucher_.touch(key, options, buffer);
+  }
+
   // Begins to fetch what an operation on the key reads first. A hint.
   void prefetch(Bytes key) const { table_.prefetch(key); }
 
@@ -128,6 +135,7 @@ class Store {
   Expirer expirer_;
   RecordStore records_;
   LargeRecords large_records_;
+  Toucher toucher_;
   Counters counters_;
   Loader loader_;
 };

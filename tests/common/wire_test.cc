@@ -164,7 +164,7 @@ TEST(Request, ARevocationNamesAUser) {
 
 TEST(Request, AChangeOfAGroupNamesAReplica) {
   std::uint64_t sequence = 0;
-  for (const Opcode opcode : {Opcode::kMovePrimary, Opcode::kRemoveReplica}) {
+  for (const Opcode opcode : {Opcode::kMovePrimary, Opcode::kRemoveReplica, Opcode::kSetLogLevel}) {
     const auto accepted = [&](std::string_view name) {
       return decode_request(encode_request({.opcode = opcode, .value = as_bytes(name)}), &sequence)
           .has_value();
@@ -195,6 +195,8 @@ TEST(Request, ConditionsBelongToTheirOperations) {
   for (const auto condition : {Condition::kNone, Condition::kIfAbsent, Condition::kIfVersion}) {
     request.condition = condition;
     request.opcode = Opcode::kPut;
+    EXPECT_TRUE(accepted(request));
+    request.opcode = Opcode::kTouch;
     EXPECT_TRUE(accepted(request));
     request.opcode = Opcode::kRemove;
     EXPECT_EQ(accepted(request), condition != Condition::kIfAbsent);
@@ -229,7 +231,8 @@ TEST(Request, DurabilityIsForWrites) {
                                                           : 0);
   };
   for (const Durability level : {Durability::kMemory, Durability::kWal, Durability::kSync}) {
-    for (const Opcode opcode : {Opcode::kPut, Opcode::kRemove, Opcode::kAdd, Opcode::kSwap}) {
+    for (const Opcode opcode :
+         {Opcode::kPut, Opcode::kTouch, Opcode::kRemove, Opcode::kAdd, Opcode::kSwap}) {
       const Request request{
           .opcode = opcode, .durability = level, .key = as_bytes("k"), .value = value_for(opcode)};
       const auto bytes = encode_request(request);

@@ -59,6 +59,11 @@ void AsyncWorker::begin(std::size_t number) {
     record({.f = Function::kRemoveIfVersion, .if_version = version});
     return start(lane, client_.remove_if_version(key.name, version, {.timeout = timeout}));
   }
+  if (choice < 57) {
+    const auto ttl = milliseconds(key.kind == Key::Kind::kBrief ? 1 + random_.below(100) : 0);
+    record({.f = Function::kTouch, .ttl = ttl});
+    return start(lane, client_.touch(key.name, ttl, {.timeout = timeout}));
+  }
   if (key.kind == Key::Kind::kCounter && choice < 85) {
     const std::int64_t by = static_cast<std::int64_t>(random_.below(4)) - 1;
     record({.f = Function::kIncr, .number = by});

@@ -45,7 +45,7 @@ Found of_two(const Operation& earlier, const Operation& later, std::string what)
 // The content that an operation gives for a version.
 struct Named {
   const Operation* op;
-  Content content;
+  std::optional<Content> content;  // nothing: a touch does not know it
   std::uint64_t expires_at_ms = 0;
 };
 
@@ -55,6 +55,7 @@ bool is_put(Function f) {
 
 Named named_by(const Operation& op) {
   if (is_put(op.call.f)) return {&op, Content::of(op.call.text)};
+  if (op.call.f == Function::kTouch) return {&op, std::nullopt};
   return {&op, op.answer.content, op.answer.expires_at_ms};
 }
 
@@ -67,7 +68,8 @@ const char* contradiction(const Named& one, const Named& other) {
   };
   if (one.op->call.key != other.op->call.key) return "one version names two keys";
   if (writes(one) && writes(other)) return "two writes were given one version";
-  if (one.content != other.content) return "one version names two values";
+  if (one.content && other.content && one.content != other.content)
+    return "one version names two values";
   const bool both_read = one.op->call.f == Function::kGet && other.op->call.f == Function::kGet;
   if (both_read && one.expires_at_ms != other.expires_at_ms) {
     return "one version is said to expire at two times";
@@ -165,6 +167,8 @@ std::optional<Found> check_origins(const History& key_history) {
 
 // True if the content should have expired before the read was called.
 bool outlived(const History& key_history, const Operation& read, const SearchLimits& limits) {
+  const auto touches = [](const Operation& op) { return op.call.f == Function::kTouch; };
+  if (std::ranges::any_of(key_history, touches)) return false;  // it may live longer
   return std::ranges::any_of(key_history, [&](const Operation& put) {
     const bool wrote = is_put(put.call.f) && put.answer.outcome == Outcome::kOk &&
                        Content::of(put.call.text) == read.answer.content;

@@ -194,6 +194,22 @@ TEST_F(GoodHistory, APutWithoutATtlEndsIt) {
   scene_.get(500'000, 500'010, "b", 2);
 }
 
+TEST_F(GoodHistory, ATouchKeepsTheValueAndSetsItsTimeToLive) {
+  scene_.put(0, 10, "a", 1, 30);
+  scene_.touch(20, 30, 0, ok(2));
+  scene_.get(500'000, 500'010, "a", 2);
+  scene_.touch(500'020, 500'030, 30, ok(3));
+  scene_.get(500'040, 500'050, "a", 3, true);
+  scene_.get_absent(900'000, 900'010);
+  scene_.touch(900'020, 900'030, 30, failed(Code::kNotFound));
+}
+
+TEST_F(GoodHistory, AnUnansweredTouchMayHaveExtendedALife) {
+  scene_.put(0, 10, "a", 1, 30);
+  scene_.touch(20, 30, 0, Scene::info());
+  scene_.get(500'000, 500'010, "a", 2);
+}
+
 TEST_F(GoodHistory, AnUnansweredPutWithATtlTookEffectLate) {
   scene_.add(0, 10, {.f = Function::kPut, .text = "a", .ttl = std::chrono::milliseconds(30)},
              Scene::info());

@@ -8,9 +8,9 @@
 namespace rkv::history {
 
 const char* to_string(Function f) {
-  static constexpr std::array<const char*, 10> kNames = {
-      "get",  "put",         "put_if_absent", "put_if_version", "remove", "remove_if_version",
-      "incr", "counter_cas", "open_counter",  "restart"};
+  static constexpr std::array<const char*, 11> kNames = {
+      "get",   "put",  "put_if_absent", "put_if_version", "remove", "remove_if_version",
+      "touch", "incr", "counter_cas",   "open_counter",   "restart"};
   return kNames.at(static_cast<std::size_t>(f));
 }
 

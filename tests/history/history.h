@@ -33,7 +33,8 @@ enum class Function : std::uint8_t {
   kPutIfVersion,
   kRemove,
   kRemoveIfVersion,
-  kIncr,  // also decr: by a negative number
+  kTouch,  // another time to live; the content stays
+  kIncr,   // also decr: by a negative number
   kCounterCas,
   // For a one-sided counter: an incr by 0 that returns neither number nor version, and that may
   // change the counter's version or not.

@@ -134,6 +134,11 @@ bool remove_if_version(const Step& step, State& state) {
   return erase(state, step);
 }
 
+bool touch(const Step& step, State& state) {
+  if (step.outcome == Outcome::kFail) return step.error == Code::kNotFound && see_absent(state);
+  return state.kind != Kind::kAbsent && set(state, state.kind, state.datum, step);
+}
+
 bool incr(const Step& step, State& state) {
   if (step.outcome == Outcome::kFail && step.error == Code::kWrongType) {
     return state.kind == Kind::kText || state.kind == Kind::kAny;
@@ -239,6 +244,8 @@ bool apply(const Step& step, State& state) {
       return remove(step, state);
     case Function::kRemoveIfVersion:
       return remove_if_version(step, state);
+    case Function::kTouch:
+      return touch(step, state);
     case Function::kIncr:
       return incr(step, state);
     case Function::kCounterCas:

@@ -53,7 +53,7 @@ struct State {
   static constexpr std::uint32_t kAnyLease = 0xFFFFFFFF;
 
   Kind kind = Kind::kAbsent;
-  // The put that set the key's time to live: its index + 1.
+  // The put or touch that set the key's time to live: its index + 1.
   std::uint32_t lease = kNoLease;
   std::int64_t datum = 0;     // the text's number, or the number
   std::uint64_t version = 0;  // of the present content; 0 = not reported yet

@@ -29,6 +29,10 @@ class PlainStore {
       return {.outcome = Outcome::kFail, .error = refused};
     }
     ++last_version_;
+    if (call.f == Function::kTouch) {
+      entry.version = last_version_;
+      return {.outcome = Outcome::kOk, .version = last_version_};
+    }
     const bool removes = call.f == Function::kRemove || call.f == Function::kRemoveIfVersion;
     entry.content = removes ? Content{} : Content::of(call.text);
     entry.version = removes ? 0 : last_version_;
@@ -45,7 +49,8 @@ class PlainStore {
 
   static Code judge(const Call& call, const Entry& entry) {
     const bool absent = entry.content.kind == Kind::kAbsent;
-    if (call.f == Function::kRemove) return absent ? Code::kNotFound : Code{};
+    if (call.f == Function::kRemove || call.f == Function::kTouch)
+      return absent ? Code::kNotFound : Code{};
     if (call.f == Function::kPutIfAbsent) return absent ? Code{} : Code::kConflict;
     if (call.f == Function::kPutIfVersion || call.f == Function::kRemoveIfVersion) {
       if (absent) return Code::kNotFound;
@@ -124,8 +129,8 @@ class Generator {
     const std::uint64_t choice = random_.below(100);
     if (choice < 45) {
       call.f = Function::kGet;
-    } else if (choice >= 92) {
-      call.f = Function::kRemove;
+    } else if (choice >= 90) {
+      call.f = choice < 92 ? Function::kTouch : Function::kRemove;
     } else if (counts) {
       call.f = choice < 80 ? Function::kIncr : Function::kCounterCas;
       call.number = static_cast<std::int64_t>(random_.below(3));

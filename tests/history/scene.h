@@ -62,6 +62,10 @@ class Scene {
     add(from, to, {.f = Function::kPutIfVersion, .text = std::move(text), .if_version = expected},
         std::move(answer));
   }
+  void touch(Nanos from, Nanos to, int ttl_ms, Answer answer) {
+    add(from, to, {.f = Function::kTouch, .ttl = std::chrono::milliseconds(ttl_ms)},
+        std::move(answer));
+  }
   void get(Nanos from, Nanos to, std::string text, std::uint64_t version, bool expires = false) {
     add(from, to, {.f = Function::kGet},
         {.outcome = Outcome::kOk,

@@ -151,6 +151,7 @@ void Worker::operate() {
   if (choice < 48) return multi_put();
   if (choice < 55) return remove(key);
   if (choice < 57) return remove_if_version(key);
+  if (choice < 59) return touch(key);
   const bool other = random_.below(50) == 0;  // an operation of the wrong type for the key
   if ((key.kind == Key::Kind::kCounter) != other) {
     return choice < 85 ? incr(key) : counter_cas(key);
@@ -226,6 +227,16 @@ void Worker::remove(const Key& key) {
   const Timeout timeout = any_timeout();
   const std::size_t op = recorder_.begin({.f = Function::kRemove, .key = key.name});
   take(op, client_->remove(key.name, timeout));
+}
+
+// A key that expires gets another time; others stay without one, as their reads say.
+void Worker::touch(const Key& key) {
+  milliseconds ttl{0};
+  if (key.kind == Key::Kind::kBrief && random_.below(4) != 0)
+    ttl = milliseconds(1 + random_.below(100));
+  const Timeout timeout = any_timeout();
+  const std::size_t op = recorder_.begin({.f = Function::kTouch, .key = key.name, .ttl = ttl});
+  take(op, client_->touch(key.name, ttl, timeout));
 }
 
 void Worker::remove_if_version(const Key& key) {

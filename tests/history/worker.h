@@ -74,6 +74,7 @@ class Worker {
   void put_if_absent(const Key& key);
   void put_if_version(const Key& key);
   void remove(const Key& key);
+  void touch(const Key& key);
   void remove_if_version(const Key& key);
   void incr(const Key& key);
   void counter_cas(const Key& key);

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import copy
 import ctypes
+import datetime
 import gc
 import importlib.util
 import json
@@ -175,7 +176,14 @@ def test_conditions_counters_and_removal(client):
     assert client.get_counter("absent") is None
     with pytest.raises(rkv.WrongType):
         client.put("n", "a value")
-    client.put("soon", "gone", ttl=0.05)
+    assert client.touch("soon", 0.05) is None
+    client.put("soon", "gone")
+    version = client.touch("soon", datetime.timedelta(hours=1))
+    with pytest.raises(rkv.Conflict):
+        client.touch("soon", 1, if_version=version + 1)
+    version = client.touch("soon", if_version=version)
+    assert client.get_with_version("soon") == (b"gone", version)
+    client.touch("soon", 0.05)
     end = time.monotonic() + 20
     while client.get("soon") is not None:
         assert time.monotonic() < end
@@ -315,6 +323,9 @@ def test_asyncio(server):
             assert bytes(room) == b"1999"
             assert sorted(await asyncio.gather(*(client.incr("async n") for _ in range(300)))) == \
                 list(range(1, 301))
+            version = await client.touch("a", 3600)
+            assert await client.touch("a", if_version=version) > version
+            assert await client.touch("absent", 1) is None
             assert await client.delete("a") is True
             assert await client.delete("a") is False
             with pytest.raises(rkv.Conflict):

@@ -159,7 +159,9 @@ TEST(Async, EveryKindOfOperationEndsAsThatOfTheBlockingClient) {
   EXPECT_FALSE(not_swapped->done);
   EXPECT_EQ(not_swapped->number, 40);
 
-  EXPECT_TRUE(run(client.put_with("soon", "gone", {.ttl = 50ms})));
+  EXPECT_EQ(run(client.touch("soon", 50ms)).error().code, Code::kNotFound);
+  EXPECT_TRUE(run(client.put("soon", "gone")));
+  EXPECT_TRUE(run(client.touch("soon", 50ms)));
   const auto deadline = std::chrono::steady_clock::now() + 20s;
   while (run(client.get("soon"))) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);

@@ -218,10 +218,27 @@ TEST_F(C, ManyKeysEachHaveTheirOwnStatus) {
   ASSERT_EQ(rkv_multi_put(client_, keys.data(), items.data(), 2, &options, nullptr, statuses.data(),
                           &error_),
             RKV_OK);
-  rkv_value* value = nullptr;
-  ASSERT_EQ(rkv_get(client_, names[1].data(), names[1].size(), nullptr, &value, &error_), RKV_OK);
-  EXPECT_NE(rkv_value_expires_at_ms(value), 0U);
-  rkv_value_free(value);
+  const auto expires_at_ms = [&] {
+    rkv_value* value = nullptr;
+    EXPECT_EQ(rkv_get(client_, names[1].data(), names[1].size(), nullptr, &value, &error_), RKV_OK);
+    const std::uint64_t moment = rkv_value_expires_at_ms(value);
+    rkv_value_free(value);
+    return moment;
+  };
+  const std::uint64_t first = expires_at_ms();
+  EXPECT_NE(first, 0U);
+  options.ttl_ms = 2'000'000;
+  const auto touch = [&](const std::string& key, const rkv_write_options* given) {
+    std::uint64_t version = 0;
+    const rkv_status status = rkv_touch(client_, key.data(), key.size(), given, &version, &error_);
+    EXPECT_EQ(status == RKV_OK, version != 0);
+    return status;
+  };
+  EXPECT_EQ(touch(names[1], &options), RKV_OK);
+  EXPECT_GT(expires_at_ms(), first);
+  EXPECT_EQ(touch(names[1], nullptr), RKV_OK);
+  EXPECT_EQ(expires_at_ms(), 0U);
+  EXPECT_EQ(touch("absent", &options), RKV_NOT_FOUND);
 }
 
 // The first failure is not the one that may have happened.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "common/clock.h"
 #include "tests/system/world.h"
 
 namespace rkv::testing_support {
@@ -156,6 +157,46 @@ TEST(Conditions, KeysExpireOnTime) {
   EXPECT_LE(latest, milliseconds(200));
   EXPECT_EQ(server_stat(client, "expired_records"), static_cast<std::uint64_t>(kKeys));
   EXPECT_EQ(server_stat(client, "records"), 0U);
+}
+
+// A touch is a write: durable like one, and still there after a crash.
+TEST(Conditions, WhatWasTouchedLivesOnAfterACrash) {
+  ScratchDirectory scratch;
+  Server server({"--memory", "64MiB", "--data-dir", scratch.path("data")});
+  Client client = server.client();
+  const std::string large(300'000, 'l');
+  for (const std::string& value : {std::string("v"), large}) {
+    ASSERT_TRUE(client.put_with("key", value, {.ttl = std::chrono::seconds(2)}));
+    const auto touched =
+        client.touch("key", std::chrono::hours(1), WriteOptions{.durability = Durability::kSync});
+    ASSERT_TRUE(touched) << to_string(touched.error());
+    server.kill();
+    server.start();
+    const auto got = client.get("key");
+    ASSERT_TRUE(got) << to_string(got.error());
+    EXPECT_TRUE(got->value == value);
+    EXPECT_EQ(got->version, *touched);
+    EXPECT_GT(got->expires_at_ms, wall_clock_ms() + 3'000'000U);
+    ASSERT_TRUE(client.touch("key", milliseconds(0)));
+    EXPECT_EQ(client.get("key")->expires_at_ms, 0U);
+  }
+  EXPECT_EQ(client.touch("absent", std::chrono::hours(1)).error().code, Code::kNotFound);
+}
+
+// Touches are packed with puts, and take their order among the client's writes of a key.
+TEST(Conditions, WhatIsTouchedBesideOtherWrites) {
+  Server server;
+  Client client = server.client();
+  EXPECT_EQ(client.put_with("k", "v", {.if_absent = true, .keep_value = true}).error().code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(client.put_with("k", "v", {.keep_value = true}).error().code, Code::kInvalidArgument);
+  const std::uint64_t version = *client.put("k", "v");
+  EXPECT_EQ(client.put_with("k", "", {.if_version = version + 1, .keep_value = true}).error().code,
+            Code::kConflict);
+  const auto touched = client.put_with("k", "", {.if_version = version, .keep_value = true});
+  ASSERT_TRUE(touched);
+  EXPECT_GT(*touched, version);
+  EXPECT_EQ(client.get("k")->value, "v");
 }
 
 TEST(Conditions, WhatExpiresWhileTheServerIsDownIsGone) {

@@ -61,6 +61,9 @@ class Dump : public ::testing::Test {
     auto counter = client.open_counter("one-sided");
     ASSERT_TRUE(counter);
     ASSERT_TRUE(client.incr(*counter, 77));
+    ASSERT_TRUE(client.incr("count that expires", 5));
+    ASSERT_TRUE(client.put_with("count that expires", "",
+                                {.expires_at_ms = 4'000'000'000'123, .keep_value = true}));
   }
   ScratchDirectory scratch_;
 };

@@ -76,6 +76,29 @@ TEST(KvClient, TtlIsWhatIsLeftAndAsPutTakesIt) {
   EXPECT_FALSE(none.contains("ttl_ms"));
 }
 
+TEST(KvClient, TouchChangesWhatIsLeft) {
+  Server server;
+  const auto run = [&](std::vector<std::string> arguments) {
+    return kvclient(server.address(), std::move(arguments));
+  };
+  EXPECT_EQ(run({"touch", "key", "1h"}).status, 1) << "there is no such key";
+  ASSERT_EQ(run({"put", "key", "value"}).status, 0);
+  EXPECT_EQ(run({"touch", "key", "1h"}).status, 0);
+  EXPECT_THAT(run({"ttl", "key"}).output, MatchesRegex("[0-9]+ms\n"));
+  EXPECT_EQ(run({"touch", "key", "none"}).status, 0);
+  EXPECT_EQ(run({"ttl", "key"}).output, "none\n");
+  EXPECT_EQ(run({"get", "key"}).output, "value");
+  EXPECT_EQ(run({"touch", "--if-version", "999", "key", "1h"}).status, 5);
+  const Ended json = run({"--output", "json", "touch", "key", "1h"});
+  EXPECT_TRUE(Json::parse(json.output).at("found").get<bool>());
+  for (const char* wrong : {"", "0", "soon", "-1s", "400d"}) {
+    const Ended refused = run({"touch", "key", wrong});
+    EXPECT_EQ(refused.status, 2) << wrong;
+    EXPECT_NE(refused.output.find("a time from 1ms to 366d"), std::string::npos) << refused.output;
+  }
+  EXPECT_EQ(run({"touch", "key"}).status, 2);
+}
+
 TEST(KvClient, StatsAreWatchedLineByLine) {
   Server server;
   Process watch({RKV_KVCLIENT, "--server", server.address(), "--output", "json", "stats",

@@ -348,6 +348,14 @@ class RKV_EXPORT AsyncClient {
                                const PutOptions& options) {
     return {core(), {.kind = Kind::kPut, .key = key, .value = value, .put = options}, to_version};
   }
+  // `ttl`: 0: the key does not expire any more. Operations::touch() says more.
+  Call<std::uint64_t> touch(std::string_view key, std::chrono::milliseconds ttl,
+                            const WriteOptions& options = {}) {
+    PutOptions put = as_put(options);
+    put.ttl = ttl;
+    put.keep_value = true;
+    return put_with(key, {}, put);
+  }
   Call<std::uint64_t> remove(std::string_view key, const WriteOptions& options = {}) {
     return {core(), {.kind = Kind::kRemove, .key = key, .put = as_put(options)}, to_version};
   }

@@ -54,7 +54,7 @@ extern "C" {
 #endif
 
 /* Of this header. rkv_c_version() is that of the library, which must not be lower. */
-#define RKV_C_VERSION 5
+#define RKV_C_VERSION 6
 RKV_C_EXPORT uint32_t rkv_c_version(void);
 
 /* NOLINTBEGIN(readability-identifier-naming): names as C has them. */
@@ -190,7 +190,7 @@ typedef struct rkv_write_options {
   size_t struct_size;
   uint32_t timeout_ms; /* 0: the client's */
   uint32_t durability;
-  uint64_t ttl_ms;        /* of a put: time to live; 0: does not expire */
+  uint64_t ttl_ms;        /* of a put or touch: time to live; 0: none */
   uint64_t expires_at_ms; /* of a put: instead, Unix milliseconds by the server's clock */
   int if_absent;          /* of a put: 1: only if the key is absent, else RKV_CONFLICT */
   int has_if_version;     /* of a put or delete: 1: only if the key has if_version */
@@ -236,6 +236,12 @@ RKV_C_EXPORT rkv_status rkv_put(rkv_client* client, const void* key, size_t key_
                                 const void* value, size_t value_size,
                                 const rkv_write_options* options, uint64_t* version,
                                 rkv_error* error);
+/* Sets the time to live of a key to ttl_ms or expires_at_ms of the options; without either the key
+ * does not expire any more. The value stays and is not sent. RKV_NOT_FOUND. Since version 6 of this
+ * header. */
+RKV_C_EXPORT rkv_status rkv_touch(rkv_client* client, const void* key, size_t key_size,
+                                  const rkv_write_options* options, uint64_t* version,
+                                  rkv_error* error);
 RKV_C_EXPORT rkv_status rkv_delete(rkv_client* client, const void* key, size_t key_size,
                                    const rkv_write_options* options, uint64_t* version,
                                    rkv_error* error);

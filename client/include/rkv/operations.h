@@ -58,6 +58,8 @@ struct PutOptions {
   std::optional<std::uint64_t> if_version = std::nullopt;  // else kConflict, or kNotFound
   std::chrono::milliseconds timeout{0};                    // as Timeout
   Durability durability = Durability::kDefault;            // as in WriteOptions
+  // Leaves the value and writes the time to live only, as touch() does. The value given is empty.
+  bool keep_value = false;
 };
 struct GetOptions {
   // Minimum durability of the returned value. If the client does not know it yet, it READs the
@@ -148,6 +150,21 @@ class RKV_EXPORT Operations {
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<std::uint64_t> remove(std::string_view key, const Given& given = {}) {
     return remove_version(key, std::nullopt, client::options_of<WriteOptions>(given));
+  }
+
+  // Sets the time to live of a key, counted from when the server takes the request; 0: the key does
+  // not expire any more. The value stays and is not sent; a counter stays a counter. One round
+  // trip, and a write like any other: it returns the new version of the key. kNotFound. The server
+  // copies the value if it has a disk or is in a group, or the key begins or ceases to expire.
+  template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
+  Result<std::uint64_t> touch(std::string_view key, std::chrono::milliseconds ttl,
+                              const Given& given = {}) {
+    const WriteOptions& options = client::options_of<WriteOptions>(given);
+    return put_with(key, {},
+                    {.ttl = ttl,
+                     .timeout = options.timeout,
+                     .durability = options.durability,
+                     .keep_value = true});
   }
 
   // The same on a condition, which the server decides: one round trip. kConflict: the condition did

@@ -90,6 +90,10 @@ class AsyncClient:
         """The version of the write. Options as those of rkv.Client.put()."""
         return self._begin(lambda core, done: core.put(key, value, done, **options))
 
+    def touch(self, key, ttl=None, **options):
+        """The version of the key; None: there is no such key. As rkv.Client.touch()."""
+        return self._begin(lambda core, done: core.touch(key, done, ttl=ttl, **options))
+
     def delete(self, key, **options):
         """Whether there was such a key."""
         return self._begin(lambda core, done: core.delete(key, done, **options))

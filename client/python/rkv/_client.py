@@ -92,6 +92,12 @@ class Client:
         "memory", "wal" or "sync"; timeout."""
         return self._core.put(key, value, **options)
 
+    def touch(self, key, ttl=None, **options):
+        """The version of the key, which lives for ttl seconds from now on; None: it does not expire any
+        more. The value stays and is not sent. None: there is no such key. if_version, else
+        rkv.Conflict; durability, timeout."""
+        return self._core.touch(key, ttl, **options)
+
     def delete(self, key, **options):
         """Whether there was such a key. if_version, durability, timeout."""
         return self._core.delete(key, **options)

@@ -27,6 +27,7 @@ bool makes(Opcode opcode, const CommitLog::Entry& entry) {
   switch (opcode) {
     case Opcode::kPut:
     case Opcode::kPutLarge:
+    case Opcode::kTouch:
       return !removes;
     case Opcode::kRemove:
       return removes;

@@ -104,6 +104,7 @@ struct Sample {
       case Opcode::kGet:
       case Opcode::kPut:
       case Opcode::kRemove:
+      case Opcode::kTouch:
       case Opcode::kPing:
       case Opcode::kFlush:
       case Opcode::kStats:
@@ -130,6 +131,9 @@ struct Sample {
       case Opcode::kMovePrimary:
       case Opcode::kRemoveReplica:
         request.value = as_bytes("n2");
+        return;
+      case Opcode::kSetLogLevel:
+        request.value = as_bytes("debug");
         return;
       case Opcode::kScan:
         value.resize(kMaxScanQueryBytes);
@@ -255,6 +259,7 @@ TEST_F(HandlerTest, WritesAwaitTheMarkOfTheirLevel) {
   for (const Durability level : {Durability::kWal, Durability::kSync}) {
     for (const Request& request :
          {Request{.opcode = Opcode::kPut, .key = as_bytes("key"), .value = as_bytes("value")},
+          Request{.opcode = Opcode::kTouch, .ttl_ms = 60'000, .key = as_bytes("key")},
           Request{.opcode = Opcode::kRemove, .key = as_bytes("key")},
           Request{.opcode = Opcode::kAdd, .key = as_bytes("counter"), .value = one},
           Request{.opcode = Opcode::kSwap, .key = as_bytes("counter"), .value = numbers}}) {
@@ -294,6 +299,7 @@ TEST_F(HandlerTest, WhatWroteNothingAwaitsNothing) {
   EXPECT_TRUE(is_reply(swap));
   for (const Request& request :
        {Request{.opcode = Opcode::kRemove, .key = as_bytes("none")},
+        Request{.opcode = Opcode::kTouch, .key = as_bytes("none")},
         Request{
             .opcode = Opcode::kPut, .condition = Condition::kIfVersion, .key = as_bytes("a")}}) {
     Request durable = request;

@@ -19,6 +19,7 @@ constexpr std::uint64_t kMaxKeys = 800;                               // of a st
 constexpr std::uint64_t kValuesRead = kSanitized ? 20'000 : 200'000;  // then the storm is over
 constexpr std::uint64_t kLifeValues = 5'000;  // of one of many stores that grow
 constexpr std::uint64_t kLifeSplits = 8;
+constexpr std::uint64_t kLongLife = 3'600'000;  // in ms, of a key that is touched
 
 std::string key_of(std::uint64_t i) {
   return fmt::format("key{}", i);
@@ -62,6 +63,7 @@ struct Shared {
 // has one writer and its numbers rise.
 void write_storm(Shared& shared, std::uint64_t remainder, std::uint64_t writers) {
   Random random(remainder + 1);
+  std::vector<std::byte> buffer(kMaxInlineBytes);
   std::uint64_t number = 0;
   while (!shared.stop.load(std::memory_order_relaxed)) {
     const std::uint64_t key = random.below(shared.keys / writers) * writers + remainder;
@@ -71,6 +73,15 @@ void write_storm(Shared& shared, std::uint64_t remainder, std::uint64_t writers)
       if (present % 2 == 1) presence.store(present + 1, std::memory_order_release);
       const auto removed = shared.store.remove(as_bytes(key_of(key)));
       EXPECT_TRUE(removed || removed.error().code == Code::kNotFound);
+      continue;
+    }
+    if (random.below(8) == 0) {  // the number stays
+      const PutOptions options{.ttl_ms = random.below(2) * kLongLife};
+      const auto touched = shared.store.touch(as_bytes(key_of(key)), options, buffer);
+      const Code code = touched ? Code{} : touched.error().code;
+      EXPECT_TRUE(touched || code == Code::kNotFound || code == Code::kBusy ||
+                  (shared.may_be_full && code == Code::kOutOfMemory))
+          << to_string(touched.error());
       continue;
     }
     number += 1;

@@ -132,6 +132,10 @@ class Attack {
     Key& key = keys_[some_key()];
     // The store is full at times and half empty at others.
     const bool rising = operations_++ / 1000 % 2 == 0;
+    if (random_.below(8) == 0) {  // the value stays, and with it what readers may return
+      (void)t_.store.touch(as_bytes(key.text), {.ttl_ms = random_.below(2) * 3'600'000}, t_.buffer);
+      return;
+    }
     if (random_.below(10) < (rising ? 9U : 4U)) {
       std::string value = fmt::format("{}.", ++value_number_);
       // Few sizes: records are rewritten in place, move, and come back to blocks they have had.

@@ -92,6 +92,7 @@ TEST(EntryBlock, TagsThatDoNotFitTheirEntryAreRefused) {
   const CommitLog::Entry counter = put(10, "k", "8 bytes.");
   EXPECT_TRUE(is_valid(counter, {.session = 1, .sequence = 1, .opcode = Opcode::kAdd}));
   EXPECT_TRUE(is_valid(counter, {.session = 1, .sequence = 1, .opcode = Opcode::kSwap}));
+  EXPECT_TRUE(is_valid(counter, {.session = 1, .sequence = 1, .opcode = Opcode::kTouch}));
   EXPECT_TRUE(is_valid(counter, {.session = 1, .sequence = 1, .opcode = Opcode::kPutLarge}));
   EXPECT_FALSE(
       is_valid(put(10, "k", "short"), {.session = 1, .sequence = 1, .opcode = Opcode::kAdd}));
