@@ -24,6 +24,14 @@ const char* name_of(LogLevel level) {
   }
 }
 
+std::optional<LogLevel> log_level_of(std::string_view word) {
+  if (word == "debug") return LogLevel::kDebug;
+  if (word == "info") return LogLevel::kInfo;
+  if (word == "warn") return LogLevel::kWarn;
+  if (word == "error") return LogLevel::kError;
+  return std::nullopt;
+}
+
 namespace {
 
 struct State {

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +28,8 @@ namespace rkv {
 
 // "debug", "info", "warning", "error"; static.
 const char* name_of(LogLevel level);
+// Of the words that a person gives: debug, info, warn or error.
+std::optional<LogLevel> log_level_of(std::string_view word);
 
 struct LogField {
   std::string_view name;

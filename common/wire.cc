@@ -421,19 +421,11 @@ Status check_value(const Request& request) {
       const auto write = decode_write_id(request.value);
       return write ? Status{} : Status(std::unexpected(write.error()));
     }
-    case Opcode::kRevoke:
-      if (is_user_name(as_text(request.value))) return {};
-      return fail(Code::kInvalidArgument,
-                  "a user's name must have 1 to 64 letters, digits, '.', '_' and '-', and begin "
-                  "with a letter, digit or '_'");
-    case Opcode::kMovePrimary:
-    case Opcode::kRemoveReplica:
-      if (is_user_name(as_text(request.value))) return {};
-      return fail(Code::kInvalidArgument,
-                  "a replica's name must have 1 to 64 letters, digits, '.', '_' and '-', and begin "
-                  "with a letter, digit or '_'");
     default:
-      return {};
+      if (!traits_of(request.opcode).administers || is_user_name(as_text(request.value))) return {};
+      return fail(Code::kInvalidArgument,
+                  "a name must have 1 to 64 letters, digits, '.', '_' and '-', and begin with a "
+                  "letter, digit or '_'");
   }
 }
 

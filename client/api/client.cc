@@ -8,6 +8,7 @@
 #include "client/engine/page_reader.h"
 #include "client/engine/write_pipeline.h"
 #include "common/auth/proof.h"
+#include "common/log.h"
 
 namespace rkv {
 
@@ -145,6 +146,17 @@ Result<std::uint64_t> Client::revoke_user(std::string_view name, Timeout timeout
     }
     if (!reply) return std::unexpected(reply.error());
     return load_le<std::uint64_t>(reply->response().value.data());
+  });
+}
+
+Status Client::set_server_log_level(std::string_view level, Timeout timeout) {
+  if (!log_level_of(level))
+    return fail(Code::kInvalidArgument, "a log level is debug, info, warn or error");
+  Request request = bare(Opcode::kSetLogLevel);
+  request.value = as_bytes(level);
+  return on({}, timeout, [&](Engine& engine) -> Status {
+    const auto reply = engine.requester.ask(request, engine.connector.deadline(timeout));
+    return reply ? Status{} : Status(std::unexpected(reply.error()));
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "client/cli/admin.h"
 #include "client/cli/doctor.h"
 #include "client/cli/many.h"
 #include "client/cli/output.h"
@@ -73,6 +74,24 @@ OrFailure<void> prepare_counter(Job& job) {
   return prepare_arguments(job);
 }
 
+// Takes the key, then the time.
+OrFailure<void> prepare_touch(Job& job) {
+  const std::string time = job.command.arguments.back();
+  if (time != "none") {
+    const auto parsed = parse_duration_ms(time);
+    if (!parsed || *parsed == 0) {
+      return failure(kUsage,
+                     fmt::format("touch needs a time from 1ms to 366d, such as 5s or 2h, or "
+                                 "none; not '{}'",
+                                 rkv::shown(time)));
+    }
+    job.command.put.ttl = std::chrono::milliseconds(*parsed);
+  }
+  job.command.put.keep_value = true;
+  job.command.arguments.pop_back();
+  return prepare_arguments(job);
+}
+
 OrFailure<void> prepare_records(Job& job) {
   const Command& command = job.command;
   const std::string path = command.arguments.empty() ? "-" : command.arguments.front();
@@ -104,26 +123,6 @@ OrFailure<void> prepare_keys(Job& job) {
   if (!keys) return std::unexpected(keys.error());
   job.arguments = std::move(*keys);
   return {};
-}
-
-// The words are taken as typed.
-OrFailure<void> check_admin(const std::vector<std::string>& words) {
-  const std::string& command = words.front();
-  const bool is_about_all = command == "groups";
-  const bool is_about_one =
-      command == "revoke" || command == "move-primary" || command == "remove-replica";
-  if (!is_about_all && !is_about_one) {
-    return failure(kUsage, fmt::format("admin has no command '{}'; the commands are revoke USER, "
-                                       "groups, move-primary REPLICA and remove-replica REPLICA",
-                                       rkv::shown(command)));
-  }
-  const char* const whose = command == "revoke" ? "user" : "replica";
-  if (is_about_all && words.size() != 1) return failure(kUsage, "admin groups takes no name");
-  if (is_about_one && words.size() != 2)
-    return failure(kUsage, fmt::format("admin {} takes the name of a {}", command, whose));
-  if (is_about_all || is_user_name(words.back())) return {};
-  return failure(kUsage,
-                 fmt::format("'{}' is not the name of a {}", rkv::shown(words.back()), whose));
 }
 
 // Decodes prefix and bounds, which are in hex if keys are.
@@ -233,7 +232,7 @@ ExitCode report_write(const Result<std::uint64_t>& version, Cluster& client, con
   if (globals.json) {
     Json object;
     set_bytes(object, "key", job.arguments.front(), globals.hex);
-    if (job.command.verb == Verb::kDel) object["found"] = !missing;
+    if (job.command.verb != Verb::kPut) object["found"] = !missing;
     if (version) object["version"] = *version;
     print_json(object);
   } else if (interactive) {
@@ -245,6 +244,11 @@ ExitCode report_write(const Result<std::uint64_t>& version, Cluster& client, con
 ExitCode run_put(Cluster& client, Job& job, bool interactive) {
   return report_write(client.put_with(job.arguments[0], job.arguments[1], job.command.put), client,
                       job, interactive);
+}
+
+ExitCode run_touch(Cluster& client, const Job& job, bool interactive) {
+  return report_write(client.put_with(job.arguments.front(), {}, job.command.put), client, job,
+                      interactive);
 }
 
 ExitCode run_del(Cluster& client, const Job& job, bool interactive) {
@@ -338,6 +342,9 @@ OrFailure<Job> prepare(Command command) {
     case Verb::kCas:
       ready = prepare_counter(job);
       break;
+    case Verb::kTouch:
+      ready = prepare_touch(job);
+      break;
     case Verb::kBackup:
       break;  // the name is taken as typed
     case Verb::kAdmin:
@@ -359,6 +366,8 @@ ExitCode run(Cluster& client, Job& job, bool interactive) {
       return run_put(client, job, interactive);
     case Verb::kDel:
       return run_del(client, job, interactive);
+    case Verb::kTouch:
+      return run_touch(client, job, interactive);
     case Verb::kIncr:
     case Verb::kDecr:
       return run_count(client, job);

@@ -49,7 +49,6 @@ ExitCode run_dump(Cluster& client, Job& job);    // scan.cc
 ExitCode run_scan(Cluster& client, Job& job);
 ExitCode run_flush(Cluster& client, const Job& job, bool interactive);  // servers.cc
 ExitCode run_backup(Cluster& client, const Job& job);
-ExitCode run_admin(Cluster& client, const Job& job);
 ExitCode run_stats(Cluster& client, const Job& job);
 ExitCode run_ping(Cluster& client, const Job& job);
 // watch.cc. `interactive`: Ctrl-C ends the watch, and this function returns.

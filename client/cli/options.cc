@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "client/cli/admin.h"
 #include "client/cli/secret_file.h"
 #include "client/cli/server_list.h"
 #include "client/cli/verb_options.h"
@@ -386,6 +387,8 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kMget, "mget", "KEY...", "print several values", 1, kAny},
       {Verb::kExists, "exists", "KEY...", "print how many of the keys exist", 1, kAny},
       {Verb::kTtl, "ttl", "KEY", "print how long a key has to live, or none", 1, 1},
+      {Verb::kTouch, "touch", "KEY TIME",
+       "let a key live for TIME from now on, or none: without an end", 2, 2},
       {Verb::kLoad, "load", "[FILE]", "store the records of a file (- or none: standard input)", 0,
        1},
       {Verb::kVerify, "verify", "FILE", "read the records of a file back and compare", 1, 1},
@@ -396,8 +399,7 @@ const std::vector<VerbInfo>& verbs() {
       {Verb::kBackup, "backup", "NAME", "create a backup on the server's host", 1, 1},
       {Verb::kStats, "stats", "", "counters of client and server; --watch: a line each second", 0,
        0},
-      {Verb::kAdmin, "admin", "COMMAND [NAME]",
-       "revoke USER, groups, move-primary REPLICA or remove-replica REPLICA", 1, 2},
+      {Verb::kAdmin, "admin", "COMMAND [NAME]", admin_commands(), 1, 2},
       {Verb::kPing, "ping", "", "measure round trips of a request", 0, 0},
       {Verb::kBench, "bench", "", "measure PUTs and GETs, on keys of its own", 0, 0},
       {Verb::kDoctor, "doctor", "", "check RDMA and servers, and suggest fixes", 0, 0},

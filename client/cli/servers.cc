@@ -1,4 +1,4 @@
-// The verbs about servers and not about keys: flush, backup, stats, admin, ping. Each of several
+// The verbs about servers and not about keys: flush, backup, stats, ping. Each of several
 // servers is asked. The failure of a server is reported with its address, and the others are still
 // asked.
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "client/cli/commands.h"
-#include "client/cli/group_admin.h"
+#include "client/cli/each_server.h"
 #include "client/cli/output.h"
 #include "client/cli/progress.h"
 #include "common/clock.h"
@@ -17,62 +17,6 @@
 namespace rkv::cli {
 
 namespace {
-
-std::vector<std::string> addresses(const Cluster& client) {
-  std::vector<std::string> all;
-  for (const ShardServer& server : client.map().servers())
-    all.push_back(server.address);
-  return all;
-}
-
-// The sentence with which a server refused what it was asked, if it is the server that refused.
-std::string said_by(Cluster& client, std::size_t server, const Error& error) {
-  if (exit_code_of(error) == kNoServer || error.code == Code::kTimeout) return {};
-  const auto one = client.client_at(server);
-  if (!one || (*one)->last_refusal().empty()) return {};
-  return fmt::format(" (the server says: {})", (*one)->last_refusal());
-}
-
-// Reports the results of all servers: an object for a single server, otherwise an array under
-// "servers" with addresses and errors. Complains of errors and returns the highest exit code.
-// `doubt`: text to add if it is unknown whether the operation was done.
-template <class T, class Facts>
-ExitCode report_each(Cluster& client, const std::vector<Result<T>>& results, const Job& job,
-                     bool interactive, Facts facts, const char* doubt = "") {
-  const bool as_json = job.command.globals.json;
-  const auto reported = [&](Error error) {
-    const bool unknown = error.write == WriteOutcome::kMayHaveHappened;
-    error.write = WriteOutcome::kNotApplied;  // this is not a write of a key
-    return std::pair(error, unknown ? doubt : "");
-  };
-  if (results.size() == 1 && !results.front()) {
-    const auto [error, rest] = reported(results.front().error());
-    complain(describe(error, client) + rest);
-    return exit_code_of(error);
-  }
-  ExitCode worst = kDone;
-  Json array = Json::array();
-  const auto names = addresses(client);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    std::string problem;
-    if (!results[i]) {
-      const auto [error, rest] = reported(results[i].error());
-      problem = to_string(error) + said_by(client, i, error) + rest;
-    }
-    Json object = results[i] ? facts(*results[i]) : Json{{"error", problem}};
-    if (results.size() > 1) object["server"] = names[i];
-    array.push_back(std::move(object));
-    if (results[i]) continue;
-    worst = std::max(worst, exit_code_of(results[i].error()));
-    complain(fmt::format("{}: {}", names[i], problem));
-  }
-  if (as_json) {
-    print_json(array.size() == 1 ? array.front() : Json{{"servers", std::move(array)}});
-  } else if (interactive && worst == kDone) {
-    print_raw("ok\n");
-  }
-  return worst;
-}
 
 Json client_json(const Cluster& client) {
   const ClientStats stats = client.stats();
@@ -163,29 +107,6 @@ ExitCode run_backup(Cluster& client, const Job& job) {
       client, made, job, false,
       [&](std::uint64_t version) { return Json{{"backup", name}, {"version", version}}; },
       "; the backup may exist, or may still be created");
-}
-
-ExitCode run_admin(Cluster& client, const Job& job) {
-  const std::string& command = job.command.arguments.front();  // prepare() has checked it
-  if (command == "groups") return run_groups(client, job);
-  if (command == "move-primary") return run_move_primary(client, job);
-  if (command == "remove-replica") return run_remove_replica(client, job);
-  const std::string& user = job.command.arguments.back();
-  const auto revoked = client.revoke_user(user);
-  for (std::size_t i = 0; !job.command.globals.json && i < revoked.size(); ++i) {
-    if (!revoked[i]) continue;
-    const std::string server =
-        revoked.size() > 1 ? fmt::format("{}: ", addresses(client)[i]) : std::string();
-    print_raw(fmt::format(
-        "{}revoked {}, sessions ended: {}. Remove its line from the users file, in a group of each "
-        "replica (kvserver user remove {} --users FILE): otherwise it may connect after the next "
-        "start of a server that is in no group\n",
-        server, user, *revoked[i], user));
-  }
-  return report_each(
-      client, revoked, job, false,
-      [&](std::uint64_t sessions) { return Json{{"revoked", user}, {"sessions_ended", sessions}}; },
-      "; the user may have been revoked: ask again");
 }
 
 ExitCode run_stats(Cluster& client, const Job& job) {

@@ -204,12 +204,10 @@ std::string set_poll(Options& options, const std::string& value) {
 }
 
 std::string set_log_level(Options& options, const std::string& value) {
-  for (const auto level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError}) {
-    if (value != to_string(level)) continue;
-    options.log_level = level;
-    return {};
-  }
-  return "must be debug, info, warn or error";
+  const auto level = log_level_of(value);
+  if (!level) return "must be debug, info, warn or error";
+  options.log_level = *level;
+  return {};
 }
 
 std::string set_sync_interval(Options& options, const std::string& value) {

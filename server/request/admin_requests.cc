@@ -1,12 +1,28 @@
 #include "server/request/admin_requests.h"
 
+#include <fmt/format.h>
+
 #include "common/log.h"
 
 namespace rkv::server {
 
 Result<std::unique_ptr<Awaited>> AdminRequests::begin(Opcode opcode, std::string_view name,
                                                       const User* by) {
-  return opcode == Opcode::kRevoke ? revoke(name, by) : change_group(opcode, name, by);
+  if (opcode == Opcode::kRevoke) return revoke(name, by);
+  if (opcode != Opcode::kSetLogLevel) return change_group(opcode, name, by);
+  RKV_RETURN_IF_ERROR(set_level(name, by == nullptr ? std::string_view("a client") : by->name));
+  return nullptr;
+}
+
+// Logged whatever the levels are.
+Status AdminRequests::set_level(std::string_view level, std::string_view by) {
+  const auto parsed = log_level_of(level);
+  if (!parsed) return fail(Code::kInvalidArgument, "a log level is debug, info, warn or error");
+  set_log_level(*parsed);
+  log_event({.level = LogLevel::kWarn,
+             .name = "log_level_set",
+             .text = fmt::format("\"{}\" has set the log level to {}", by, level)});
+  return {};
 }
 
 Result<std::unique_ptr<Awaited>> AdminRequests::revoke(std::string_view user, const User* by) {

@@ -1,5 +1,5 @@
-// AdminRequests: administrators' requests that name a user or a replica: shut a user out, move the
-// primary, remove a replica.
+// AdminRequests: administrators' requests that name what they are about: shut a user out, move the
+// primary, remove a replica, log at another level.
 //
 // Thread safety: the worker's thread.
 #pragma once
@@ -28,14 +28,16 @@ class AdminRequests {
   AdminRequests(Revocations* revocations, ChangeGroup change_group)
       : revocations_(revocations), change_group_(std::move(change_group)) {}
 
-  // Begins a kRevoke, kMovePrimary or kRemoveReplica, and logs which user asked for it. `by`: that
-  // user; nullptr: the server has no users. After an error nothing was begun. Does not wait.
+  // Begins a request that administers (OpcodeTraits), and logs which user asked for it. `by`: that
+  // user; nullptr: the server has no users. Returns nullptr if it is done already. After an error
+  // nothing was begun. Does not wait.
   Result<std::unique_ptr<Awaited>> begin(Opcode opcode, std::string_view name, const User* by);
 
  private:
   Result<std::unique_ptr<Awaited>> revoke(std::string_view user, const User* by);
   Result<std::unique_ptr<Awaited>> change_group(Opcode opcode, std::string_view replica,
                                                 const User* by);
+  static Status set_level(std::string_view level, std::string_view by);
 
   Revocations* const revocations_;
   const ChangeGroup change_group_;

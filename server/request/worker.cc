@@ -406,6 +406,10 @@ void Worker::begin_admin_request(const ReceivedRequest& request, RequestHandler:
   const std::string_view name = std::get<RequestHandler::AdminRequest>(answer.next).name;
   auto begun = admin_.begin(answer.response.opcode, name, request.session->user.get());
   if (!begun) return refuse(request, begun.error());
+  if (*begun == nullptr) {
+    (void)replies_.send(*request.session, answer.response, request.taken);
+    return;
+  }
   answer.next = std::move(*begun);
   pending_.add(*request.session, std::move(answer), request.taken);
 }

@@ -300,6 +300,12 @@ TEST_F(UsersTest, RevokingFromTheShellSaysWhatIsLeftToDo) {
   expect(cli("rita", {"admin", "revoke", "anna"}), 4, "revoke needs the role admin");
   expect(cli("anna", {"admin", "revoke", "an na"}), 2, "'an na' is not the name of a user");
   expect(cli("anna", {"admin", "list", "bob"}), 2, "admin has no command 'list'");
+  expect(cli("anna", {"admin", "log-level", "loud"}), 2, "a log level is debug, info, warn or");
+  expect(cli("rita", {"admin", "log-level", "debug"}), 4, "set_log_level needs the role admin");
+  const Ended level = cli("anna", {"--output", "json", "admin", "log-level", "debug"});
+  EXPECT_EQ(level.status, 0) << level.output;
+  EXPECT_EQ(level.output, "{\"log_level\":\"debug\"}\n");
+  EXPECT_THAT(server_->process().output(), HasSubstr("\"anna\" has set the log level to debug"));
   const Ended json = cli("anna", {"--output", "json", "admin", "revoke", "rita"});
   EXPECT_EQ(json.status, 0) << json.output;
   EXPECT_EQ(json.output, "{\"revoked\":\"rita\",\"sessions_ended\":0}\n");

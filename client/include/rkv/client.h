@@ -146,6 +146,10 @@ class RKV_EXPORT Client : public Operations<Client> {
   // kNotFound: no user has this name. kInvalidArgument: not a name, or the client's own user.
   // kUnsupported: no users. kPermission: this user may not. kIo: a group's etcd has not stored it.
   Result<std::uint64_t> revoke_user(std::string_view name, Timeout timeout = {});
+  // The server logs at this level from now on: "debug", "info", "warn" or "error" (else
+  // kInvalidArgument), until it starts again or reads its configuration again (SIGHUP). Takes the
+  // role admin.
+  Status set_server_log_level(std::string_view level, Timeout timeout = {});
   // ---- the replicated group of the server; with users they take the role admin. kUnsupported: the
   // server is in no group. kBusy: its etcd does not answer, or another change is under way.
 

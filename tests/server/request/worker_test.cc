@@ -632,6 +632,18 @@ TEST_F(WorkerTest, AServerWithoutAGroupChangesNone) {
   EXPECT_EQ(answer(*client, 0).code, static_cast<std::uint8_t>(Code::kUnsupported));
 }
 
+TEST_F(WorkerTest, ALogLevelIsSetAtOnce) {
+  FakeConnection* const client = connect();
+  ask(*client, {.opcode = Opcode::kSetLogLevel, .sequence = 2, .value = as_bytes("loud")});
+  ask(*client, {.opcode = Opcode::kSetLogLevel, .sequence = 3, .value = as_bytes("debug")});
+  turn();
+  EXPECT_EQ(answer(*client, 0).code, static_cast<std::uint8_t>(Code::kInvalidArgument));
+  EXPECT_EQ(answer(*client, 1).code, 0);
+  EXPECT_TRUE(log_enabled(LogLevel::kDebug));
+  set_log_level(LogLevel::kInfo);
+  EXPECT_FALSE(log_enabled(LogLevel::kDebug));
+}
+
 class WorkerInGroup : public WorkerTest {
  protected:
   WorkerInGroup() {

@@ -1,12 +1,17 @@
-#include "client/cli/group_admin.h"
+#include "client/cli/admin.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <iterator>
 #include <thread>
 #include <utility>
 
+#include "client/cli/each_server.h"
 #include "client/cli/output.h"
+#include "common/auth/proof.h"
 #include "common/parse.h"
 
 namespace rkv::cli {
@@ -140,8 +145,6 @@ bool becomes_primary(Client& client, const std::string& replica, const Job& job)
   return false;
 }
 
-}  // namespace
-
 ExitCode run_groups(Cluster& client, const Job& job) {
   ExitCode worst = kDone;
   const auto groups = groups_of(client, &worst);
@@ -192,6 +195,98 @@ ExitCode run_remove_replica(Cluster& client, const Job& job) {
     print_raw(fmt::format("{} has left its group\n", name));
   }
   return kDone;
+}
+
+ExitCode run_revoke(Cluster& client, const Job& job) {
+  const std::string& user = job.command.arguments.back();
+  const auto revoked = client.revoke_user(user);
+  for (std::size_t i = 0; !job.command.globals.json && i < revoked.size(); ++i) {
+    if (!revoked[i]) continue;
+    const std::string server =
+        revoked.size() > 1 ? fmt::format("{}: ", addresses(client)[i]) : std::string();
+    print_raw(fmt::format(
+        "{}revoked {}, sessions ended: {}. Remove its line from the users file, in a group of each "
+        "replica (kvserver user remove {} --users FILE): otherwise it may connect after the next "
+        "start of a server that is in no group\n",
+        server, user, *revoked[i], user));
+  }
+  return report_each(
+      client, revoked, job, false,
+      [&](std::uint64_t sessions) { return Json{{"revoked", user}, {"sessions_ended", sessions}}; },
+      "; the user may have been revoked: ask again");
+}
+
+ExitCode run_log_level(Cluster& client, const Job& job) {
+  const std::string& level = job.command.arguments.back();
+  std::vector<Result<std::string>> set;
+  for (std::size_t i = 0; i < client.map().servers().size(); ++i) {
+    const auto one = client.client_at(i);
+    const Status done = one ? (*one)->set_server_log_level(level) : std::unexpected(one.error());
+    set.push_back(done ? Result<std::string>(level) : std::unexpected(done.error()));
+  }
+  return report_each(client, set, job, false,
+                     [](const std::string& now) { return Json{{"log_level", now}}; });
+}
+
+// `takes`: what the command takes the name of; empty: nothing.
+struct AdminCommand {
+  std::string_view word;
+  std::string_view takes;
+  ExitCode (*run)(Cluster& client, const Job& job);
+};
+constexpr AdminCommand kCommands[] = {
+    {"revoke", "user", run_revoke},
+    {"groups", "", run_groups},
+    {"move-primary", "replica", run_move_primary},
+    {"remove-replica", "replica", run_remove_replica},
+    {"log-level", "level", run_log_level},
+};
+
+const AdminCommand* find(std::string_view word) {
+  const auto* const found = std::ranges::find(kCommands, word, &AdminCommand::word);
+  return found == std::end(kCommands) ? nullptr : found;
+}
+
+}  // namespace
+
+const std::string& admin_commands() {
+  static const std::string all = [] {
+    std::string text;
+    for (const AdminCommand& one : kCommands) {
+      if (!text.empty()) text += &one == &std::end(kCommands)[-1] ? " or " : ", ";
+      text += one.word;
+      if (one.takes.empty()) continue;
+      text += ' ';
+      for (const char letter : one.takes)
+        text += static_cast<char>(std::toupper(letter));
+    }
+    return text;
+  }();
+  return all;
+}
+
+// The words are taken as typed.
+OrFailure<void> check_admin(const std::vector<std::string>& words) {
+  const AdminCommand* const command = find(words.front());
+  if (command == nullptr) {
+    return failure(kUsage, fmt::format("admin has no command '{}'; it is {}",
+                                       rkv::shown(words.front()), admin_commands()));
+  }
+  if (command->takes.empty()) {
+    if (words.size() == 1) return {};
+    return failure(kUsage, fmt::format("admin {} takes no name", command->word));
+  }
+  if (words.size() != 2) {
+    return failure(kUsage,
+                   fmt::format("admin {} takes the name of a {}", command->word, command->takes));
+  }
+  if (is_user_name(words.back())) return {};
+  return failure(kUsage, fmt::format("'{}' is not the name of a {}", rkv::shown(words.back()),
+                                     command->takes));
+}
+
+ExitCode run_admin(Cluster& client, const Job& job) {
+  return find(job.command.arguments.front())->run(client, job);
 }
 
 }  // namespace rkv::cli
