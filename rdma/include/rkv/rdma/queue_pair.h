@@ -17,7 +17,7 @@
 //
 // Buffers and the counting of outstanding requests: batch.h.
 //
-// Thread safety: one thread at a time; to_error() alone may be called by any thread.
+// Thread safety: one thread at a time. Only to_error() may also be called by any other thread.
 // Source: ibv_create_qp_ex(3), ibv_modify_qp(3), ibv_query_qp(3).
 #pragma once
 
@@ -143,8 +143,10 @@ class RKV_EXPORT QueuePairBase {
   // Explains in a sentence what modify() would return for these attributes in the current state
   // (transitions.h). A query; it changes nothing.
   Result<std::string> explain_modify(const ibv_qp_attr& attributes, int mask) const;
-  // Moves to the error state: everything outstanding and everything posted later completes as
-  // flushed. Any thread.
+  // Moves to the error state. Requests that have not ended complete as flushed, also unsignaled
+  // ones. Receives in a shared receive queue stay there. Requests that are posted later complete as
+  // flushed too, with two exceptions. SoftRoCE flushes later receives only when to_error() is
+  // called again. iWARP never completes what is posted later. Any thread.
   Status to_error();
   Result<ibv_qp_state> state() const;  // ibv_query_qp(3), a system call
   struct Queried {

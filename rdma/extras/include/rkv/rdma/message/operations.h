@@ -25,7 +25,7 @@
 //
 // A coroutine that is stopped or destroyed while it waits leaves its request to the device. Its
 // buffers must stay until outstanding() is 0, which drained() waits for. Verbs cannot cancel a
-// request; QueuePair::to_error() flushes all requests of a queue pair. Before a queue pair ends,
+// request; QueuePair::to_error() flushes those that a queue pair has. Before a queue pair ends,
 // wait for drained(qp), with a deadline: soft-iWARP never completes a receive that was posted after
 // the connection's end. After the queue pair has ended, forget() frees the requests that did not
 // complete.
@@ -136,7 +136,7 @@ class RKV_EXPORT PostedReceive {
     std::swap(slot_, other.slot_);
     return *this;
   }
-  // REQUIRES: no coroutine waits for it; aborts else.
+  // REQUIRES: no coroutine waits for it; otherwise it aborts.
   ~PostedReceive();
   // True until receive() has returned the message, or the error of the completion.
   bool pending() const { return slots_ != nullptr; }
