@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <vector>
 
 #include "common/bytes.h"
 #include "rdma/extras/message/ring_state.h"
@@ -43,10 +42,7 @@ Result<std::size_t> RingState::send(std::span<const Bytes> pieces) {
   const auto length = static_cast<std::uint32_t>(std::min(whole, max_message()) + kRecordHeader);
   const std::optional<Placing> placing = sender_->place(length);
   refused_ = placing ? 0 : length;
-  if (!placing) {
-    ++counters_.times_refused;
-    return 0U;
-  }
+  if (!placing) return 0U;
   const RegisteredSpan record = memory_.staging.local(placing->offset, length);
   std::byte* to = record.bytes().data();
   store_le(to, word_of(receiver_->freed()));
@@ -106,7 +102,7 @@ Status RingState::reap_sends() {
 }
 
 void RingState::take_send(const WorkCompletion& one) {
-  if (!one.ok()) link_.note_send("RDMA WRITE", one.status);
+  if (!one.ok()) link_.note_send(one.wr_id == kData ? "RDMA WRITE" : "SEND", one.status);
   if (one.wr_id == kData) {
     sender_->reaped();
     if (one.ok()) ++unreported_;  // after an error it is unknown whether the peer has the message

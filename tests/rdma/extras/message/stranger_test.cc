@@ -161,6 +161,25 @@ TEST(Strangers, WhoTakesNoCreditsHoldsUpNothingElse) {
   EXPECT_EQ(need(visit.server->poll_sends()), 0U);
 }
 
+// Each failed request names its own operation: a credit is a SEND, a message a WRITE.
+TEST(Strangers, WhoDiesIsReportedByTheOperationThatFailed) {
+  for (const bool credit : {true, false}) {
+    Visit<CreditRingBuilder> visit(TransportKind::kCreditRing, {.options = kRing});
+    if (credit) {
+      visit.stranger->ring(0, 16, 16);
+      const auto got = receive_alone(*visit.server, 1);
+      ASSERT_EQ(got.size(), 1U);
+      need(visit.server->release(got[0].index));
+      EXPECT_EQ(visit.server->counters().credits_sent, 1U);
+    } else {
+      EXPECT_EQ(need(visit.server->send_copy(pattern(1, 16))), 16U);
+    }
+    need(visit.stranger->link->qp.to_error());  // without a message to the server
+    const Error error = failure_of(*visit.server);
+    EXPECT_STREQ(error.call, credit ? "SEND" : "RDMA WRITE") << to_string(error);
+  }
+}
+
 TEST(Strangers, AMessageOfNoBytesIsNone) {
   Visit<SendReceiveBuilder> visit(TransportKind::kSendReceive, {});
   visit.stranger->say(pattern(1, 10));

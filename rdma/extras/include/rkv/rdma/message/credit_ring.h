@@ -1,7 +1,10 @@
-// A message is a WRITE with immediate data into a ring in the peer's memory. There is no buffer per
-// message, so small and large messages share the same memory. The reader reports the space that it
-// has freed. Each message that the reader sends carries the report at no cost. When a quarter of
-// the ring or of the slots is free and unreported, the reader sends a credit of 8 bytes.
+// A message transport over RDMA WRITE. Each side has a ring for incoming messages, and the peer
+// writes each message there, with immediate data. Messages of all sizes share the ring.
+//
+// A sender must know which space of the peer's ring is free. So each message carries a report of
+// the space that its sender has freed in its own ring. A side that has no message to send reports
+// by a credit, a SEND of 8 bytes, when a quarter of its ring or of its slots is freed and not yet
+// reported.
 //
 //   CreditRingBuilder builder{{.ring_bytes = 1 << 20}};
 //   RKV_ASSIGN_OR_RETURN(CmListener listener, builder.listen(address));
@@ -66,8 +69,7 @@ extern template class RKV_EXPORT TransportOf<detail::RingState>;
 class RKV_EXPORT CreditRingTransport : public TransportOf<detail::RingState> {
  public:
   struct Counters {
-    std::uint64_t credits_sent = 0;   // messages that only reported free space
-    std::uint64_t times_refused = 0;  // sends without space
+    std::uint64_t credits_sent = 0;  // messages that only reported free space
   };
   const Counters& counters() const;
   bool uses_window() const;  // for this side's ring; the peer may choose otherwise
