@@ -198,11 +198,6 @@ Device Device::of_id(ibv_context* context, std::shared_ptr<void> id) {
   return Device(detail::hold_context_of(context, std::move(id)));
 }
 
-Device Device::adopt(std::shared_ptr<ibv_context> context) {
-  make_nonblocking(context->async_fd);
-  return Device(std::move(context));
-}
-
 std::string Device::name() const {
   return ibv_get_device_name(context_->device);
 }

@@ -280,8 +280,8 @@ std::unexpected<Error> why_failed(detail::ChannelState& state, const Error& erro
   return std::unexpected(alive ? error : alive.error());
 }
 
-// run_reads() of read_plan.h, which ends early when the connection has ended.
-Status run_reads_of(detail::ChannelState& state, const ReadPlan& plan, const Deadline& deadline) {
+// Runs a plan to its end. Ends early when the connection has ended.
+Status run_reads(detail::ChannelState& state, const ReadPlan& plan, const Deadline& deadline) {
   ReadFlow flow(plan);
   std::array<WorkCompletion, 32> some;
   bool is_armed = false;
@@ -331,7 +331,7 @@ Status Channel::read_all(const ReadPlan& plan, const Deadline& deadline) {
     return fail(Code::kInvalidArgument, "the plan's window is wider than ChannelOptions::sends");
   }
   RKV_RETURN_IF_ERROR(state().wait_established(deadline));
-  const Status done = run_reads_of(state(), plan, deadline);
+  const Status done = run_reads(state(), plan, deadline);
   if (!done) {
     state().break_with(done.error());
     state().destroy_queue_pair();

@@ -1,7 +1,6 @@
 #include "rkv/rdma/read_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <tuple>
 
@@ -263,26 +262,6 @@ Result<bool> ReadFlow::completed(const WorkCompletion& completion) {
   RKV_CHECK(index >= finished_ && index < posted_, "a READ completed that was not outstanding");
   finished_ = index + 1;  // a send queue completes in order
   return true;
-}
-
-Status run_reads(const ReadPlan& plan, QueuePair& qp, CompletionQueue& queue,
-                 const Deadline& deadline) {
-  ReadFlow flow(plan);
-  std::array<WorkCompletion, 32> some;
-  while (!flow.done()) {
-    RKV_RETURN_IF_ERROR(flow.post(qp));
-    RKV_ASSIGN_OR_RETURN(const std::size_t count, queue.wait(some, deadline));
-    if (count == 0) {
-      return fail_call(Code::kTimeout, "RDMA READ", 0,
-                       "the deadline passed before all READs completed");
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      RKV_ASSIGN_OR_RETURN(const bool ours, flow.completed(some[i]));
-      RKV_CHECK(ours, "the plan's completion queue has a completion of other work");
-    }
-  }
-  plan.copy();
-  return {};
 }
 
 Result<ReadPlanLimits> ReadPlanLimits::of(const QueuePair& qp, const CompletionQueue& queue) {

@@ -23,7 +23,7 @@ Result<Link> Link::create(const Device& device, const LinkOptions& options) {
 Status Link::adopt(CmConnection connection) {
   fresh_.reset();
   connection_.emplace(std::move(connection));
-  return watch(connection_->channel.fd());
+  return queues_.watch(connection_->channel.fd());
 }
 
 bool Link::ended() {

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <span>
 
@@ -55,8 +54,6 @@ class Link {
   SocketAddress local_address() const { return connection_->id.local_address(); }
   SocketAddress peer_address() const { return connection_->id.peer_address(); }
 
-  // Like LinkQueues::watch().
-  Status watch(int fd) { return queues_.watch(fd); }
   CompletionQueue& sends() { return queues_.sends(); }
   Result<std::size_t> poll_sends(std::span<WorkCompletion> out) {
     return queues_.sends().poll(out);

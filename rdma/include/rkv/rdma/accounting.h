@@ -11,7 +11,7 @@
 // signaled request. At least one request in a full queue must therefore be signaled, or no slot is
 // ever freed: take() ensures this.
 //
-// When a queue pair enters the error state, every outstanding request completes as flushed,
+// When a queue pair enters the error state, requests that have not ended complete as flushed,
 // signaled or not. Reserve completion queue entries for all of them.
 //
 // Thread safety: SendSlots: one thread. CompletionBudget: any thread.
@@ -84,8 +84,6 @@ class SendSlots {
   std::uint32_t outstanding() const { return static_cast<std::uint32_t>(posted_ - completed_); }
   std::uint32_t free() const { return slots_ - outstanding(); }
   std::uint32_t unsignaled() const { return unsignaled_; }  // requests since the last signaled one
-  // Whether the next take() returns a signaled slot. A batch that ends there has its completion.
-  bool will_signal() const { return unsignaled_ + 1 >= every_; }
   std::uint64_t posted() const { return posted_; }
   std::uint64_t completed() const { return completed_; }
   // Total taken as signaled, including those given back.

@@ -160,8 +160,6 @@ class RKV_EXPORT Device {
   static Result<Device> of_connection_manager(std::string_view name = {});
   // Wraps a context owned by the caller, which must outlive everything created from it.
   static Device borrow(ibv_context* context);
-  // Wraps a context whose last handle runs `context`'s deleter.
-  static Device adopt(std::shared_ptr<ibv_context> context);
 
   Device(Device&&) = default;
   Device& operator=(Device&&) = default;

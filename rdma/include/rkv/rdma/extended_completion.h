@@ -31,7 +31,6 @@
 #include <expected>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "rkv/check.h"
@@ -285,7 +284,6 @@ class [[nodiscard]] CompletionPoll {
 template <WcField fields>
 class ExtendedCompletionQueue {
  public:
-  static constexpr WcField kFields = fields;
   static constexpr std::size_t kDefaultLimit = 64;
   using Cursor = CompletionCursor<fields>;
 

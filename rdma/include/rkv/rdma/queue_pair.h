@@ -158,8 +158,7 @@ class RKV_EXPORT QueuePairBase {
   std::uint32_t number() const;
   // As granted by the device.
   std::uint32_t inline_bytes() const { return limits_.inline_bytes; }
-  // The most local spans of one SEND or WRITE, and of one READ.
-  std::uint32_t send_pieces() const { return limits_.pieces; }
+  // The most local spans of one READ.
   std::uint32_t read_pieces() const { return limits_.read_pieces; }
   // Whether a provider has refused a batch in its middle: the queue pair is in the error state, and
   // the requests before complete. Only where batches are posted with ibv_post_send(3).

@@ -6,7 +6,7 @@
 //
 // Queue pairs, batches and prepared queue pairs are templates of these tags (queue_pair.h,
 // batch.h). A call that a transport lacks has no viable overload. The default tag is Rc. Queue
-// pairs of Srd and Dci come from their vendor libraries, not from here.
+// pairs of Srd are those of efa.h, a library of its own.
 //
 // Thread safety: types only. Source: InfiniBand specification 9.6 and table 38, ibv_create_qp(3).
 #pragma once
@@ -41,39 +41,31 @@ struct Srd {
   static constexpr ibv_qp_type kType = IBV_QPT_DRIVER;
   static constexpr const char* kName = "SRD";
 };
-// Initiator of a dynamic connection of Mellanox's adapters: reliable, with an address per request.
-struct Dci {
-  static constexpr ibv_qp_type kType = IBV_QPT_DRIVER;
-  static constexpr const char* kName = "DCI";
-};
 
 template <class T, class... Any>
 concept OneOf = (std::same_as<T, Any> || ...);
 
 template <class T>
-concept TransportType = OneOf<T, Rc, Uc, Ud, Srd, Dci>;
+concept TransportType = OneOf<T, Rc, Uc, Ud, Srd>;
 // One peer for the lifetime of the queue pair: requests carry no address.
 template <class T>
 concept Connected = OneOf<T, Rc, Uc>;
 // Each request names its receiver.
 template <class T>
-concept Datagram = OneOf<T, Ud, Srd, Dci>;
+concept Datagram = OneOf<T, Ud, Srd>;
 // Acknowledged: success of a send means that the peer's device has the bytes.
 template <class T>
-concept Reliable = OneOf<T, Rc, Srd, Dci>;
-// Messages arrive in the order they were sent.
+concept Reliable = OneOf<T, Rc, Srd>;
 template <class T>
-concept Ordered = OneOf<T, Rc, Uc, Dci>;
+concept HasWrite = OneOf<T, Rc, Uc, Srd>;
 template <class T>
-concept HasWrite = OneOf<T, Rc, Uc, Srd, Dci>;
+concept HasRead = OneOf<T, Rc, Srd>;
 template <class T>
-concept HasRead = OneOf<T, Rc, Srd, Dci>;
-template <class T>
-concept HasAtomics = OneOf<T, Rc, Dci>;
+concept HasAtomics = OneOf<T, Rc>;
 // Memory windows and invalidation. UC has windows too, for WRITEs; they are not offered here.
 template <class T>
 concept HasWindows = OneOf<T, Rc>;
-// Created by this library. The others need calls of vendor libraries.
+// Created by BasicQueuePair::create().
 template <class T>
 concept Creatable = OneOf<T, Rc, Uc, Ud>;
 

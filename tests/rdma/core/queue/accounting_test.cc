@@ -139,7 +139,6 @@ TEST(SendSlots, AnIntervalAboveTheSlotsIsCutToThem) {
   SendSlots slots({.slots = 3, .signal_every = 100});
   EXPECT_FALSE(slots.take().signaled);
   EXPECT_FALSE(slots.take().signaled);
-  EXPECT_TRUE(slots.will_signal());
   EXPECT_TRUE(slots.take().signaled);
   EXPECT_EQ(slots.free(), 0U);
   EXPECT_DEATH(slots.take(), "more requests than the send queue has slots");

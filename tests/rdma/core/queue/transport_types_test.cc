@@ -19,7 +19,7 @@ using UcPair = BasicQueuePair<Uc>;
 using UdPair = BasicQueuePair<Ud>;
 
 static_assert(Connected<Rc> && Connected<Uc> && !Connected<Ud>);
-static_assert(Reliable<Rc> && !Reliable<Uc> && !Reliable<Ud> && Reliable<Srd> && Reliable<Dci>);
+static_assert(Reliable<Rc> && !Reliable<Uc> && !Reliable<Ud> && Reliable<Srd>);
 static_assert(HasRead<Rc> && !HasRead<Uc> && !HasRead<Ud>);
 static_assert(HasAtomics<Rc> && !HasAtomics<Uc> && !HasAtomics<Srd>);
 static_assert(HasWrite<Uc> && !HasWrite<Ud> && Datagram<Ud> && Datagram<Srd> && !Datagram<Rc>);

@@ -1,10 +1,10 @@
 // Combines many small READs into few large ones: ranges that touch or overlap in the peer's memory
 // become one READ that is scattered over their destinations.
 //
-//   RKV_ASSIGN_OR_RETURN(ReadPlanLimits limits, ReadPlanLimits::of(qp, queue));
+//   RKV_ASSIGN_OR_RETURN(ReadPlanLimits limits, channel.read_limits());
 //   std::array ranges = {ReadRange{.from = remote_a, .to = local_a}, ReadRange{remote_b, local_b}};
 //   RKV_ASSIGN_OR_RETURN(ReadPlan plan, ReadPlan::make(ranges, limits));
-//   RKV_RETURN_IF_ERROR(run_reads(plan, qp, queue, deadline));   // or Channel::read_all()
+//   RKV_RETURN_IF_ERROR(channel.read_all(plan, deadline));   // or by ReadFlow, without a channel
 //
 // Every requested byte arrives in its destination; the order of the READs is unspecified. Bytes
 // that several ranges request are read once, and copied when all READs have completed. If the
@@ -24,7 +24,6 @@
 #include <span>
 #include <vector>
 
-#include "rkv/clock.h"
 #include "rkv/export.h"
 #include "rkv/rdma/completion.h"
 #include "rkv/rdma/memory.h"
@@ -126,11 +125,5 @@ class RKV_EXPORT ReadFlow {
   // READs known to have finished, by a signaled completion of the last of them
   std::size_t finished_ = 0;
 };
-
-// Runs a plan to its end, copies included. `queue` needs a channel and may not hold other
-// completions. Blocks. On an error, kTimeout included, READs may be outstanding: drain or destroy
-// the queue pair before using the buffers.
-RKV_EXPORT Status run_reads(const ReadPlan& plan, QueuePair& qp, CompletionQueue& queue,
-                            const Deadline& deadline);
 
 }  // namespace rkv::rdma
