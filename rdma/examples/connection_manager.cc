@@ -7,8 +7,6 @@
 #include <rkv/rdma/connect.h>
 
 #include <algorithm>
-#include <cstring>
-#include <string>
 #include <thread>
 
 #include "pair.h"

@@ -4,9 +4,6 @@
 //   srq
 #include <rkv/rdma/srq.h>
 
-#include <array>
-#include <cstring>
-
 #include "pair.h"
 
 namespace {

@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "common/standard_streams.h"
-#include "rdma/core/checked/checked_hooks.h"
 #include "rkv/rdma/span.h"
 
 // Defined in a program built with AddressSanitizer, null in others.

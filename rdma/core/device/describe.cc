@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <iterator>
-#include <span>
 #include <string_view>
 #include <utility>
 

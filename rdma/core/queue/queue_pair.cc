@@ -1,11 +1,7 @@
 #include "rkv/rdma/queue_pair.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "rdma/core/checked/checked_hooks.h"

@@ -1,8 +1,6 @@
 // The parts of a channel before it is connected. Not public.
 #pragma once
 
-#include <memory>
-
 #include "rdma/extras/channel/channel_state.h"
 #include "rkv/rdma/channel.h"
 

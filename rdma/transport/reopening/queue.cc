@@ -1,6 +1,5 @@
 #include <poll.h>
 
-#include <array>
 #include <utility>
 
 #include "common/check.h"

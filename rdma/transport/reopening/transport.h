@@ -26,12 +26,10 @@
 // and report(): any thread.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "common/mutex.h"
 #include "rdma/transport/transport.h"

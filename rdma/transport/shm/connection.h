@@ -14,8 +14,6 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "rdma/transport/host_memory.h"
 #include "rkv/result.h"
 
 namespace rkv::rdma::shm {

@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>

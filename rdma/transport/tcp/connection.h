@@ -26,7 +26,6 @@
 
 #include <sys/epoll.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>

@@ -3,7 +3,6 @@
 // Thread safety: free functions, any thread.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "common/bytes.h"

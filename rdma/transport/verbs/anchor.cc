@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <vector>
-
 #include "common/clock.h"
 #include "rkv/rdma/address.h"
 

@@ -3,7 +3,6 @@
 // Thread safety: any thread. An Entry must end before its queue does.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>

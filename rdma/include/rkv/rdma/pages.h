@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "rkv/bytes.h"
 #include "rkv/export.h"

@@ -2,7 +2,6 @@
 // is certain. Its twin is the same step after the completion.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <utility>

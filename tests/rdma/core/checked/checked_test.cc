@@ -5,9 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <deque>
-#include <string>
 #include <tuple>
 #include <utility>
 

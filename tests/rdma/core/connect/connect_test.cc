@@ -2,7 +2,6 @@
 #include "rkv/rdma/connect.h"
 
 #include <future>
-#include <thread>
 
 #include "tests/rdma/core/connect/device_address.h"
 

@@ -1,7 +1,6 @@
 // Many connections by address whose receives come from one shared queue, and whose completions go
 // to one completion queue.
 #include <algorithm>
-#include <cstring>
 #include <future>
 #include <map>
 #include <memory>

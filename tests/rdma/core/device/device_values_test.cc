@@ -5,7 +5,6 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "rkv/rdma/describe.h"
 #include "rkv/rdma/extended_completion.h"

@@ -11,7 +11,6 @@
 
 #include "rkv/rdma/read_only_region.h"
 #include "rkv/rdma/window.h"
-#include "tests/client/count_allocations.h"
 #include "tests/rdma/support/loopback.h"
 
 namespace rkv::rdma {

@@ -9,7 +9,6 @@
 #include <functional>
 #include <future>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "common/random.h"

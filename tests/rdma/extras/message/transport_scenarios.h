@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "rkv/rdma/message/any_transport.h"

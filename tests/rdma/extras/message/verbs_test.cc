@@ -23,7 +23,6 @@
 // ACCEPT-1     try_accept() waits for the handshake                 AHalfOpenClient...
 //              it does not wait for the key, or is not armed        APeerThatSendsNoKey...
 // STREAM-5     a stream still counts a destroyed waiter             all streams
-#include <cstdlib>
 
 #include "rkv/rdma/message/credit_ring.h"
 #include "rkv/rdma/message/send_receive.h"

@@ -1,7 +1,5 @@
 // Sleeping and waking: every sleep below is ended by the other side and by nothing else.
 #include <algorithm>
-#include <atomic>
-#include <thread>
 
 #include "tests/rdma/transport/shm/harness.h"
 

@@ -21,7 +21,6 @@
 // Thread safety: one thread at a time.
 #pragma once
 
-#include <array>
 #include <concepts>
 #include <coroutine>
 #include <exception>
