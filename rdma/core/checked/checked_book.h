@@ -70,7 +70,7 @@ using Requests = std::list<Request>;
 
 struct Region {
   const ibv_mr* raw = nullptr;
-  std::uint32_t domain = 0;  // ibv_pd::handle; for a parent domain that of the domain it represents
+  std::uint32_t domain = 0;  // ibv_pd::handle
   std::uint64_t address = 0;
   std::uint64_t length = 0;
   std::uint64_t cpu = 0;  // CPU address of the beginning; 0: the CPU cannot address it

@@ -60,7 +60,7 @@ Status Window::deallocate() {
 }
 
 Status Window::check(const WindowRange& range) const {
-  // A parent domain has the handle of the domain it represents.
+  // The kernel numbers the domains of an opened device.
   const auto same_domain = [this](const ibv_mr* region) {
     return region->context == window_->context && region->pd->handle == window_->pd->handle;
   };

@@ -26,7 +26,6 @@
 #pragma once
 
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -137,8 +136,8 @@ class RingSender {
     RKV_CHECK(in_flight() != 0, "the completed record was not sent");
     reaped_ = ends_[reaped_records_++ % shape_.slots];
   }
-  // Takes a report of the peer. Returns false if it is impossible (RING-4). An older report than
-  // the known one is ignored.
+  // Takes a report of the peer. Returns false if it is impossible (RING-4). Reports arrive in the
+  // order in which they were sent. One that is behind the known one frees nothing, and is ignored.
   bool freed(const Freed& now) {
     if (static_cast<std::int32_t>(now.position - freed_.position) < 0) return true;
     const std::uint32_t more = now.position - freed_.position;

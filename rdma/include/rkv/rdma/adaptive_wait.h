@@ -2,13 +2,19 @@
 // reacts fastest when a completion comes soon. With few cores it delays the thread that would
 // produce the completion.
 //
-//   for (AdaptiveWait policy({.max_polls = 2000}); !found();)    // then policy.hit()
-//     switch (policy.miss()) { ... poll, sched_yield(), or sleep ... }
+//   AdaptiveWait policy({.max_polls = 2000});    // one for many waits
+//   ...
+//   while (!found()) {                           // found() polls
+//     const AdaptiveWait::Step next = policy.miss();
+//     if (next == AdaptiveWait::Step::kYield) sched_yield();
+//     if (next == AdaptiveWait::Step::kSleep) wait_for_an_event();
+//   }
+//   policy.hit();
 //
 // The number of polls adapts: it doubles when polling found a completion, and halves when the wait
 // ended in sleep. So a busy queue is polled and an idle one costs almost nothing.
 //
-// Thread safety: one thread. It is the policy alone, without verbs.
+// Thread safety: one thread. The class only decides; it calls no verb and does not sleep itself.
 #pragma once
 
 #include <algorithm>

@@ -306,10 +306,10 @@ class BasicBatch;
 
 // One request that is being described: modifiers first, the operation last.
 //
-//   batch.op(1).signaled().fenced().write(pieces, remote);       // joins the batch; returns
-//   nothing batch.op(2).immediate(7).send(inlined(text)); batch.op(3).to(handle, qp_num,
-//   qkey).send(message);          // datagrams: to() comes first Status sent =
-//   qp.op(4).signaled().send(message);             // posted at once, own doorbell
+//   batch.op(1).signaled().fenced().write(pieces, remote);      // joins the batch
+//   batch.op(2).immediate(7).send(inlined(text));
+//   batch.op(3).to(handle, qp_num, qkey).send(message);         // a datagram: to() is needed
+//   Status sent = qp.op(4).signaled().send(message);            // posted at once, own doorbell
 //
 // An operation that the transport lacks, or that cannot carry the modifier, does not compile. For
 // `qp.op()` the result, errors and REQUIRES are those of a batch of one request.

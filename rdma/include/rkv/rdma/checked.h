@@ -6,7 +6,7 @@
 //   checked::forbid_wr_id_reuse(*qp.raw());   // if each request should have a unique number
 //
 // Errors found, each reported with wr_id, operation, queue pair and addresses:
-//   - a region, window or piece of a pool that ends while a posted request names it (a request is
+//   - a region or window that ends while a posted request names it (a request is
 //     over when its completion, or that of a later signaled request, has been polled, or its queue
 //     pair is destroyed or reset);
 //   - bytes that the device will write (READ, atomic, receive) while another request in flight
@@ -31,7 +31,7 @@
 //
 // Not checked: regions, queue pairs and queues created by direct verbs calls (for regions see
 // begin()), ibv_modify_qp(raw()) to RESET, a provider's direct verbs (mlx5dv), and queue pairs of
-// vendor transports (SRD, DC).
+// SRD (efa.h).
 //
 // Thread safety: any thread; call enable() before other threads start.
 // Source of the rules: ibv_post_send(3), ibv_post_recv(3), ibv_wr_post(3), ibv_create_cq(3).

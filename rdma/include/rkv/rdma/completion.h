@@ -28,7 +28,6 @@
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdint>
@@ -119,18 +118,18 @@ constexpr unsigned invalidate_flag(bool soft_roce) {
       out.has_immediate ? ntohl(ibv_wc_read_imm_data(queue)) : ibv_wc_read_invalidated_rkey(queue);
 }
 
-// Stands for a queue that is polled otherwise (CompletionQueue::poll). Its start_poll says so: then
-// no poll of another queue has to ask.
+// Replaces a queue that CompletionQueue::poll() cannot poll inline. Its start_poll returns
+// kPolledOtherwise. So poll() finds out by a result that it tests anyway.
 extern RKV_EXPORT ibv_cq_ex polled_otherwise;
-inline constexpr int kPolledOtherwise = INT_MIN;  // no provider's answer
+inline constexpr int kPolledOtherwise = INT_MIN;  // no provider returns it
 
 struct CompletionChannelState;
 struct CompletionQueueState;
 
 }  // namespace detail
 
-// The answer of a poll: the number of completions, or why the queue is broken. It is used as a
-// Result, and converts to one; but it stays in a register, which a Result does not.
+// The result of a poll: the number of completions, or why the queue is broken. It is used like a
+// Result, and converts to one. Unlike a Result, it is returned in a register.
 class [[nodiscard]] Polled {
  public:
   // `answer`: a count.

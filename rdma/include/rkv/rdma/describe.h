@@ -4,8 +4,8 @@
 //   puts(describe(device).c_str());        // many lines, a superset of ibv_devinfo -v
 //   log(describe(queue_pair));             // state, peer, limits: some lines
 //
-// Domains, queues and queue pairs appear with the kernel's handle, which is the number of
-// the object in the context that the device was opened as. `rdma resource show` has other numbers.
+// Domains, queues and queue pairs appear with the kernel's handle: the number of the object within
+// its context, that is, the device as it was opened. `rdma resource show` has other numbers.
 //
 // The description of a small object is one line without a line break. That of a device or a queue
 // pair has several lines, each terminated by a line break. The wording may change: do not parse it.

@@ -64,12 +64,13 @@ struct QueuePairOptions {
 };
 
 // How switches and routers treat the packets of this side; the peer chooses for its own packets. A
-// field without a value stays as the route has it. That of handshake() has a hop limit of 64, and 0
-// in the other fields. The connection manager resolves its route, with the type of service of its
-// id (connect.h). query(IBV_QP_AV) and describe() show the values.
+// field without a value keeps the value of the route. The route of handshake() has a hop limit of
+// 64, and 0 in the other fields. The connection manager resolves the route of a connection by
+// address, with the type of service of its id (connect.h). query(IBV_QP_AV) and describe() show the
+// values.
 //
 // SoftRoCE has no service level and sends no flow label. kUnsupported: a hop limit on RoCE, where
-// the kernel takes that of the IP route (ip-route(8), "hoplimit") whatever is asked.
+// the kernel always uses that of the IP route (ip-route(8), "hoplimit").
 struct PathParameters {
   std::optional<std::uint8_t> service_level = std::nullopt;  // 0 to 15
   // These need a GID in the route, which RoCE always has. With RoCE v2 they are in the IP header;

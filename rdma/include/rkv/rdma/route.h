@@ -2,8 +2,10 @@
 // check when it does not work.
 //
 //   const auto qp = std::move(prepared).handshake(peer);
-//   if (!qp) std::puts(to_string(qp.error()).c_str());
-//   if (!qp) std::puts(need(prepared.explain_route(peer)).to_string().c_str());
+//   if (!qp) {
+//     RKV_ASSIGN_OR_RETURN(const RouteReport report, prepared.explain_route(peer));
+//     std::puts(report.to_string().c_str());
+//   }
 //
 // Most failing RoCE connections fail for one of three reasons: the GID has the wrong type or index,
 // UDP port 4791 is filtered, or the network does not carry packets of the MTU. None of them is

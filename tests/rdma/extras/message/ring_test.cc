@@ -121,7 +121,8 @@ class Model {
     seen_.push_back(receiver_.freed());
     if (seen_.size() > 8) seen_.pop_front();
   }
-  // Delivers the oldest credit in flight, or an answer of a READ, as old as possible.
+  // Delivers the oldest credit in flight, or a report of one of the last releases: messages of the
+  // other way carry the newest, and a faulty peer repeats an old one.
   void credit() {
     if (random_.below(4) == 0 && !seen_.empty()) {
       ASSERT_TRUE(sender_.freed(seen_[random_.below(seen_.size())]));

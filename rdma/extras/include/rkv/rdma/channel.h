@@ -31,7 +31,6 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -356,8 +355,8 @@ class RKV_EXPORT PreparedChannel {
 
   const Endpoint& endpoint() const { return endpoint_; }  // for the peer
   // Connects to `peer`. Does not wait for the peer: a message sent before the peer has connected is
-  // lost and retransmitted, for about half a second. Synchronize both sides. On
-  // an error `*this` is unchanged.
+  // lost and retransmitted, for about half a second. Synchronize both sides. On an error `*this` is
+  // unchanged.
   Result<Channel> connect(const Endpoint& peer, const ConnectionParameters& parameters) &&;
 
  private:

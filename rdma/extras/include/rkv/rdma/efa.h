@@ -52,8 +52,6 @@ struct SrdDestination {
 // As BasicBatch, with a receiver for each operation. Messages are at most one MTU long. read()
 // REQUIRES: SrdQueuePair::has_reads(). A READ has at most EfaAttributes::max_read_bytes.
 class RKV_EXPORT SrdBatch : public detail::DirectedBatch<SrdBatch, SrdDestination> {
- public:
- private:
   friend class SrdQueuePair;
   friend class detail::DirectedBatch<SrdBatch, SrdDestination>;
   SrdBatch(ibv_qp_ex* queue, const detail::RequestLimits& limits) : DirectedBatch(queue, limits) {}

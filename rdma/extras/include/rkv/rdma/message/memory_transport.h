@@ -4,7 +4,7 @@
 // network would.
 //
 //   auto [here, there] = MemoryTransport::pair({.receive_buffers = 4});
-//   RKV_ASSIGN_OR_RETURN(std::size_t accepted, here.send_copy(bytes));   // fifth in a row: 0
+//   RKV_ASSIGN_OR_RETURN(std::size_t accepted, here.send_copy(bytes));   // 0 for the fifth
 //   // or by address, as with the others; copies of one builder reach each other
 //   MemoryBuilder builder;
 //   RKV_ASSIGN_OR_RETURN(MemoryListener listener, builder.listen({}));
