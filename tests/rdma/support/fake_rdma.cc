@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace rkv::rdma::testing {
@@ -68,6 +69,8 @@ struct State {
   std::uint8_t timeout = 14;
   bool announces_changes = false;
   std::deque<ibv_async_event> async_events;
+  std::vector<std::string> destroyed;
+  int destroy_refusal = 0;
 };
 std::unique_ptr<State> state;
 
@@ -330,6 +333,12 @@ void FakeRdma::complete_read(std::span<const std::byte> data) {
   if (!data.empty()) std::memcpy(reinterpret_cast<void*>(read.to.addr), data.data(), data.size());
   state->completed.push_back({read.wr_id, IBV_WC_SUCCESS});
 }
+std::vector<std::string> FakeRdma::destroyed() const {
+  return state->destroyed;
+}
+void FakeRdma::refuse_to_destroy_queue_pairs(int sys_errno) {
+  state->destroy_refusal = sys_errno;
+}
 unsigned FakeRdma::references(unsigned device) const {
   return state->devices[device].references;
 }
@@ -443,6 +452,8 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wanted) {
   return &state->plain;
 }
 int ibv_destroy_qp(ibv_qp*) {
+  if (state->destroy_refusal != 0) return state->destroy_refusal;
+  state->destroyed.emplace_back("ibv_destroy_qp");
   state->taken.clear();
   state->completed.clear();
   return 0;
@@ -471,6 +482,7 @@ rdma_event_channel* rdma_create_event_channel() {
   return channel;
 }
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  if (state != nullptr) state->destroyed.emplace_back("rdma_destroy_event_channel");
   close(channel->fd);
   std::free(channel);
 }
@@ -497,6 +509,7 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
   return 0;
 }
 int rdma_destroy_id(rdma_cm_id* id) {
+  state->destroyed.emplace_back("rdma_destroy_id");
   if (id->verbs != nullptr) {
     auto& one = device_of(id->verbs);
     --one.references;

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rkv/rdma/address.h"
@@ -94,6 +95,11 @@ class FakeRdma {
   void flush(std::uint64_t wr_id);
   // The oldest READ or atomic completes with success, with these bytes or without any.
   void complete_read(std::span<const std::byte> data);
+
+  // The calls by which queue pairs, ids and event channels ended so far.
+  std::vector<std::string> destroyed() const;
+  // From now on ibv_destroy_qp() returns this errno and destroys nothing.
+  void refuse_to_destroy_queue_pairs(int sys_errno);
 
   // References as librdmacm counts them, which keep a context open. unplug() closes a context
   // without any.

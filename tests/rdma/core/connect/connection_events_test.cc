@@ -1,17 +1,21 @@
 // The events of the connection manager for a connection and for a listener, and the lifetime of
 // contexts: on a connection manager that the test controls.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "rdma/extras/message/link.h"
 #include "rkv/rdma/channel.h"
 #include "rkv/rdma/connect.h"
 #include "rkv/rdma/describe.h"
 #include "rkv/rdma/message/operations.h"
+#include "rkv/rdma/message/task.h"
 #include "tests/rdma/support/fake_rdma.h"
 #include "tests/rdma/support/loopback.h"
 
@@ -167,6 +171,35 @@ TEST(LinkEndings, ARemovedDeviceIsNoCleanEnd) {
   EXPECT_TRUE(on.link->ended());
   EXPECT_FALSE(on.link->ended_cleanly());
   EXPECT_EQ(on.link->error().code, Code::kNoDevice);
+}
+
+// ---- the ends of handles ----
+
+TEST(HandleEnds, OfAConnectionAreTheQueuePairThenTheIdThenTheChannel) {
+  FakeRdma fake;
+  {
+    const Dialled dialled;
+  }
+  EXPECT_EQ(fake.destroyed(), (std::vector<std::string>{"ibv_destroy_qp", "rdma_destroy_id",
+                                                        "rdma_destroy_event_channel"}));
+}
+
+TEST(HandleEnds, ThatFailAreReportedAndTheOthersFollow) {
+  FakeRdma fake;
+  fake.refuse_to_destroy_queue_pairs(EBUSY);
+  static std::string reported;
+  reported.clear();
+  const TeardownHandler before = set_teardown_handler([](const Error& error) noexcept {
+    reported += fmt::format("{} {};", error.call, error.sys_errno);
+  });
+  {
+    const Dialled dialled;
+  }
+  set_teardown_handler(before);
+  EXPECT_EQ(reported, fmt::format("ibv_destroy_qp {};", EBUSY));
+  EXPECT_EQ(fake.destroyed(),
+            (std::vector<std::string>{"rdma_destroy_id", "rdma_destroy_event_channel"}));
+  EXPECT_EQ(fake.references(), 0U);
 }
 
 // ---- the parameters of a connection's set-up ----
@@ -332,6 +365,49 @@ TEST(MisusedQueuePairs, WithABatchOpenTakeNoOther) {
   }
 }
 
+// The queue pair ends with work that the device never completes, as on soft-iWARP. Each queue pair
+// here has the same number.
+TEST(ReusedNumbers, AreTheSuccessorsOnceTheOldWorkIsForgotten) {
+  FakeRdma fake;
+  InlineExecutor executor;
+  Operations operations = need(Operations::create(Device::borrow(fake.context()), executor,
+                                                  {.outstanding = 1, .receives = 0}));
+  const auto dial = [&] {
+    Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
+    const auto pd = need(ProtectionDomain::allocate(connector.device()));
+    auto qp =
+        need(QueuePair::create(pd, operations.queue(), operations.queue(), {.send_length = 1}));
+    return need(std::move(connector).connect(std::move(qp), {}, {}, soon()));
+  };
+  const auto send = [&](QueuePair& qp) -> Task<Status> {
+    co_return co_await operations.send(qp, RegisteredSpan());
+  };
+  std::optional<CmConnection> first(dial());
+  const std::uint32_t number = first->qp.number();
+  {
+    auto lost = send(first->qp);
+    lost.start();
+  }
+  first.reset();
+  EXPECT_EQ(operations.outstanding(), 1U);
+  need(operations.forget(number));
+  EXPECT_EQ(operations.outstanding(), 0U);
+
+  CmConnection second = dial();
+  ASSERT_EQ(second.qp.number(), number);
+  auto sending = send(second.qp);
+  sending.start();
+  const auto drain = [&]() -> Task<Status> { co_return co_await operations.drained(second.qp); };
+  auto draining = drain();
+  draining.start();
+  executor.poll();
+  EXPECT_FALSE(sending.done() || draining.done());
+  fake.flush(ibv_qp_to_qp_ex(second.qp.raw())->wr_id);
+  executor.poll();
+  EXPECT_TRUE(sending.done() && draining.done());
+  EXPECT_EQ(sending.take().error().code, explain(IBV_WC_WR_FLUSH_ERR).code);
+}
+
 TEST(MisusedQueuePairs, OfAnotherQueueAreNotTakenByCoroutines) {
   FakeRdma fake;
   Dialled dialled;
@@ -341,7 +417,7 @@ TEST(MisusedQueuePairs, OfAnotherQueueAreNotTakenByCoroutines) {
                "send its completions to queue.. of these operations");
 }
 
-// ---- memory that the processor cannot address ----
+// ---- flags of regions, and memory that the processor cannot address ----
 
 TEST(RelaxedOrdering, ReachesTheProviderOnlyWhereItIsAskedFor) {
   FakeRdma fake;
@@ -363,7 +439,7 @@ TEST(HugePageRegions, TellTheProvider) {
   EXPECT_EQ(describe(huge.access()), "huge pages");
 }
 
-TEST(DeviceMemory, IsSentAsItIsWhereShortMessagesGoInline) {
+TEST(DeviceOnlyMemory, IsSentAsItIsWhereShortMessagesGoInline) {
   FakeRdma fake;
   Connector connector = need(Connector::resolve(FakeRdma::address(), {}, soon()));
   const Device device = connector.device();

@@ -112,7 +112,7 @@ TEST(RecommendedGids, AreThoseThatConnectionsUse) {
   EXPECT_FALSE(choose_gid(device, port, {.netdev = "no_such_interface", .peer = {}}));
 }
 
-TEST(ObjectDescriptions, TellStateLimitsAndKeys) {
+TEST(ObjectDescriptions, TellNumberStateTypeAndPeer) {
   Loopback loop;
   EXPECT_TRUE(contains(describe(loop.pd), loop.device.name()));
   const std::string queue = describe(loop.client.queue);

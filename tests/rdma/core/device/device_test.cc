@@ -80,6 +80,8 @@ TEST(Devices, AttributesAreThoseOfTheVerbs) {
   expect(found.lid, port.lid);
   expect(found.gid_count, port.gid_tbl_len);
   expect(found.max_message_bytes, port.max_msg_sz);
+  expect(found.physical_state, port.phys_state);
+  EXPECT_EQ(found.lanes, link_speed(port.active_speed, port.active_width).lanes);
 }
 
 TEST(Devices, TheGidTableNamesTypeAndInterface) {
@@ -145,10 +147,11 @@ TEST(Ownership, ParentsOutliveTheirHandles) {
     const Device device = need(Device::open_first_active());
     const auto pd = need(ProtectionDomain::allocate(device));
     auto channel = need(CompletionChannel::create(device));
-    const auto queue = need(CompletionQueue::create(device, {.entries = 8, .channel = &channel}));
+    const auto sends = need(CompletionQueue::create(device, {.entries = 8, .channel = &channel}));
+    const auto receives = need(CompletionQueue::create(device, {.entries = 8}));
     const auto srq = need(SharedReceiveQueue::create(pd, {.length = 8}));
     region = need(MemoryRegion::allocate(pd, 4096, AccessFlags::kLocalWrite));
-    qp = need(QueuePair::create(pd, queue, queue, {.shared = &srq}));
+    qp = need(QueuePair::create(pd, sends, receives, {.shared = &srq}));
   }
   EXPECT_EQ(need(qp->state()), IBV_QPS_RESET);
   // A destroy call that fails because a dependent object still exists would be reported.
@@ -180,6 +183,33 @@ TEST(Ownership, MoveAssignmentReleasesTheOldOne) {
   EXPECT_FALSE(refused.ok());
   if (!need(loop.device.attributes()).iwarp) {  // there the status does not tell the reason
     EXPECT_EQ(explain(refused.status).kind, WcClass::kRemoteRefused) << refused.status;
+  }
+  EXPECT_EQ(errors.count(), 0);
+}
+
+// A peer READs by the key that it got from a handle whose region has moved on to others.
+TEST(Memory, StaysInItsPlaceWhileHandlesAreMoved) {
+  Loopback loop;
+  const TeardownErrors errors;
+  for (const auto backing : {MemoryRegion::Backing::kHeap, MemoryRegion::Backing::kPages,
+                             MemoryRegion::Backing::kHugePages}) {
+    const auto make = [&] {
+      return need(MemoryRegion::allocate(loop.pd, 4096, AccessFlags::kRemoteRead, backing));
+    };
+    std::optional<MemoryRegion> first = make();
+    const std::byte* const place = first->bytes().data();
+    const RemoteSpan offered = *first->remote().first(8);
+    store_le<std::uint64_t>(first->bytes().data(), 4711);
+    MemoryRegion second = std::move(*first);
+    first.reset();
+    MemoryRegion third = make();
+    third = std::move(second);
+    EXPECT_EQ(third.bytes().data(), place);
+    EXPECT_EQ(third.remote().first(8), offered);
+    store_le<std::uint64_t>(loop.client.at(0), 0);
+    need(loop.client.qp->op(1).signaled().read(loop.client.memory.local(0, 8), offered));
+    EXPECT_TRUE(loop.client.completion().ok());
+    EXPECT_EQ(loop.client.word(0), 4711U);
   }
   EXPECT_EQ(errors.count(), 0);
 }

@@ -29,6 +29,9 @@ TEST(Windows, AreSupportedAsTheDeviceSays) {
   const WindowSupport support = need(window_support(device));
   const DeviceAttributes limits = need(device.attributes());
   EXPECT_EQ(support.most, limits.max_windows);
+  ibv_device_attr told{};
+  ASSERT_EQ(ibv_query_device(device.raw(), &told), 0);
+  EXPECT_EQ(support.type_one, (told.device_cap_flags & IBV_DEVICE_MEM_WINDOW) != 0);
   if (!limits.soft_roce) return;
   EXPECT_TRUE(support.type_two);
   EXPECT_FALSE(support.trustworthy);

@@ -1,11 +1,10 @@
 // Receives on real verbs: of several pieces, and of a shared receive queue.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <numeric>
 #include <vector>
 
-#include "rkv/rdma/supervisor.h"
+#include "rkv/rdma/checked.h"
+#include "tests/client/count_allocations.h"
 #include "tests/rdma/support/pair.h"
 
 namespace rkv::rdma {
@@ -102,6 +101,23 @@ TEST(Receives, OfSeveralPiecesArePostedManyAtOnce) {
     EXPECT_EQ(posted, all.size());
     return status;
   });
+}
+
+// Checked mode keeps a record of each receive: the count can rise.
+TEST(Receives, ArePostedWithoutAllocation) {
+  Loopback loop;
+  const std::array<RegisteredSpan, 2> pieces = {loop.server.memory.local(0, 8),
+                                                loop.server.memory.local(64, 8)};
+  const std::vector<ReceiveRequest> requests(40, {.wr_id = 1, .buffer = pieces});
+  Pair own(loop.pd, loop.client.queue, loop.server.queue, {.receive_sge = 2});
+  auto srq = need(SharedReceiveQueue::create(loop.pd, {.length = 64, .sge = 2}));
+  const std::size_t before = rkv::testing::allocation_count();
+  const Status to_own = own.b.post_receives(requests);
+  const Status to_shared = srq.post(requests);
+  const std::size_t after = rkv::testing::allocation_count();
+  need(to_own);
+  need(to_shared);
+  EXPECT_EQ(after == before, !checked::on()) << after - before;
 }
 
 TEST(SharedReceiveQueuesOfADevice, GrowAndKeepTheReceivesInside) {

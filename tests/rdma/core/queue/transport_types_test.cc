@@ -201,7 +201,15 @@ TEST(Flags, ReachTheProviderWithEachRequest) {
   batch.send(4, OpFlags::kNone, {});
   EXPECT_EQ(provider.wr_flags, 0U) << "nothing stays from the request before";
   EXPECT_EQ(provider.wr_id, 4U);
-  EXPECT_EQ(batch.count(), 4U);
+  // The same as modifiers, each on its own.
+  batch.op(5).signaled().send();
+  EXPECT_EQ(provider.wr_flags, unsigned{IBV_SEND_SIGNALED});
+  batch.op(6).fenced().read({}, {});
+  EXPECT_EQ(provider.wr_flags, unsigned{IBV_SEND_FENCE});
+  batch.op(7).solicited().send();
+  EXPECT_EQ(provider.wr_flags, unsigned{IBV_SEND_SOLICITED});
+  EXPECT_EQ(provider.wr_id, 7U);
+  EXPECT_EQ(batch.count(), 7U);
 }
 
 // On SoftRoCE such lists go another way (QueuePairOptions::send_sge).

@@ -2,6 +2,7 @@
 // events.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -85,7 +86,9 @@ TEST(PreparedQueuePairs, MayBeConnectedToThemselves) {
     batch.read(8, OpFlags::kSignaled, two.client.memory.local(100, 4),
                *two.client.memory.remote().subspan(3, 4));
   }));
-  EXPECT_EQ(two.client.completions(3).size(), 3U);  // of the SEND, the READ and the receive
+  const auto done = two.client.completions(3);
+  for (const WorkKind kind : {WorkKind::kSend, WorkKind::kRead, WorkKind::kReceive})
+    EXPECT_EQ(std::ranges::count(done, kind, &WorkCompletion::kind), 1);
   EXPECT_EQ(text_at(two.client, kSlot, 9), "to myself");
   EXPECT_EQ(text_at(two.client, 100, 4), "myse");
 }
@@ -160,6 +163,22 @@ TEST(PreparedQueuePairs, CanBeBroughtUpByHand) {
             [&](auto& batch) { batch.send(7, OpFlags::kSignaled, inlined(as_bytes("by hand"))); }));
   EXPECT_TRUE(two.client.completion().ok());
   EXPECT_EQ(two.server.completion().byte_length, 7U);
+}
+
+TEST(PreparedQueuePairs, BeginAgainAfterAReset) {
+  Two<Rc> two;
+  post_receive(two.a, two.client, 1);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RESET;
+  need(two.a.modify(attributes, IBV_QP_STATE));
+  EXPECT_EQ(need(two.a.state()), IBV_QPS_RESET);
+  const Endpoint self = need(two.a.endpoint(two.port, two.gid));
+  EXPECT_EQ(need(two.a.state()), IBV_QPS_INIT);
+  post_receive(two.a, two.client, 2);
+  QueuePair qp = need(std::move(two.a).handshake(self));
+  need(post(qp, [&](Batch& batch) { batch.send(7, OpFlags::kNone, inlined(as_bytes("again"))); }));
+  EXPECT_EQ(two.client.completion().wr_id, 2U) << "the receive before the reset is forgotten";
+  EXPECT_EQ(text_at(two.client, 2 * kSlot, 5), "again");
 }
 
 TEST(RouteReports, ExplainARouteThatFails) {

@@ -9,7 +9,8 @@
 // Datagrams may be lost, reordered or duplicated, and a datagram that finds no free buffer is lost.
 // A completed send means that the datagram has left, not that it has arrived.
 //
-// Sockets that talk to each other have the same Q_Key. It is not a secret: it keeps strays away.
+// Sockets that talk to each other have the same Q_Key. It is not a secret: it only keeps datagrams
+// of other programs away.
 //
 // The first datagram to a peer makes a system call and may ask the network for the peer's hardware
 // address. Later ones use the same address handle; the socket keeps `peers` of them. Otherwise

@@ -1,5 +1,6 @@
 // A message transport over RDMA WRITE. Each side has a ring for incoming messages, and the peer
-// writes each message there, with immediate data. Messages of all sizes share the ring.
+// writes each message there. The WRITE's immediate data is the doorbell: it announces the message,
+// and consumes one of the reader's receives. Messages of all sizes share the ring.
 //
 // A sender must know which space of the peer's ring is free. So each message carries a report of
 // the space that its sender has freed in its own ring. A side that has no message to send reports
