@@ -32,6 +32,9 @@ COLUMNS = ["capability", "header", "test", "example", "state", "siw", "note"]
 NONE = "-"
 UNSEEN = ["feature", "header", "library", "what the tests see"]  # the guide's table
 LIBRARY_OF = {"efa.h": "rkv::rdma_efa"}
+# How many there are: rows of the page, features of the guide's table, tests left out on soft-iWARP.
+# With fewer, this script no longer reads them, or some were removed: then change the number too.
+ROWS, FEATURES, PATTERNS = 426, 13, 48
 
 # Where a test runs. `device`: a program on real verbs; `anywhere`: a program that needs no device;
 # `siw`: a program on soft-iWARP, and not left out there.
@@ -297,12 +300,12 @@ class Sources(unittest.TestCase):
 class Parity(unittest.TestCase):
     def test_the_page_is_true(self):
         text = read(PAGE)
-        self.assertGreater(len(list(rows(text))), 200)
+        self.assertGreaterEqual(len(list(rows(text))), ROWS)
         self.assertEqual(problems(text, tests_there_are()), [])
         self.assertIsNone(wrong_sections(text))
 
     def test_what_waits_for_hardware_is_in_one_table(self):
-        self.assertGreater(len(list(rows(read(GUIDE), UNSEEN))), 10)
+        self.assertGreaterEqual(len(list(rows(read(GUIDE), UNSEEN))), FEATURES)
         self.assertEqual(wrong_features(read(PAGE), read(GUIDE)), [])
 
     def test_a_table_that_disagrees_is_noticed(self):
@@ -340,7 +343,7 @@ class Parity(unittest.TestCase):
 
     def test_each_test_left_out_on_soft_iwarp_is_there(self):
         tests, siw = tests_there_are(), left_out_on_siw()
-        self.assertGreater(sum(len(patterns) for patterns in siw.values()), 30)
+        self.assertGreaterEqual(sum(len(patterns) for patterns in siw.values()), PATTERNS)
         names = {f"x/{name}/0" for name in tests} | set(tests)
         for pattern in (pattern for patterns in siw.values() for pattern in patterns):
             self.assertTrue(fnmatch.filter(names, pattern), pattern)
