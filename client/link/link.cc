@@ -1,7 +1,5 @@
 #include "client/link/link.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -15,9 +13,6 @@ namespace rkv::client {
 namespace {
 constexpr const char* kGone = "the connection to the server is lost";
 constexpr const char* kLate = "the server did not answer in time";
-constexpr const char* kNoUsers =
-    "the server has no users, so it may be another server: check the address, or leave out the "
-    "user";
 }  // namespace
 
 Reply::Reply(Link& link, const Event& event)
@@ -32,7 +27,8 @@ Link::Link(rdma::Transport& transport, const Clock& clock, Arena& arena, LinkOpt
       clock_(&clock),
       arena_(&arena),
       options_(std::move(options)),
-      requests_(arena, options_.requests_in_flight) {
+      requests_(arena, options_.requests_in_flight),
+      handshake_(options_.credentials) {
   kept_.reserve(operations() + options_.requests_in_flight);  // all that may be in flight
 }
 
@@ -51,131 +47,53 @@ Status Link::make_queue() {
 
 Status Link::connect(const Deadline& deadline) {
   RKV_CHECK(connection_ == nullptr, "connect() on a link that is not closed");
-  refusal_.clear();
-  named_primary_.clear();
+  handshake_.begin({.credits_wanted = options_.requests_in_flight,
+                    .checks_group = true,
+                    .session_to_resume = accept_.session,  // 0 the first time
+                    .client_nonce = random_from_kernel(),
+                    .name = options_.name});
   read_refused_ = false;
   RKV_RETURN_IF_ERROR(make_queue());
-  ConnectRequest request{.credits_wanted = options_.requests_in_flight,
-                         .checks_group = true,
-                         .session_to_resume = accept_.session,  // 0 the first time
-                         .client_nonce = random_from_kernel(),
-                         .name = options_.name};
-  rdma::Rejection challenge;
-  Claim claim;
-  if (options_.credentials) {
-    RKV_RETURN_IF_ERROR(prove(request, claim, deadline, &challenge));
+  for (;;) {
+    rdma::Rejection rejection;
+    const Status connected = send_hello(deadline, &rejection);
+    if (connected) break;
+    RKV_RETURN_IF_ERROR(handshake_.on_refused(connected.error(), rejection));
   }
-  rdma::Rejection rejection;
-  // The server READs large values and long requests from this client's memory.
-  if (Status knocked = knock(request, rdma::Access::kRemoteRead, deadline, &rejection); !knocked) {
-    return refused(knocked.error(), rejection);
-  }
-  if (Status taken = take_accept(claim); !taken) {
+  const auto accept = handshake_.on_accepted(connection_->private_data());
+  if (!accept) {
     close();
-    return taken;
+    return std::unexpected(accept.error());
   }
+  use(*accept);
+  return {};
+}
+
+Status Link::send_hello(const Deadline& deadline, rdma::Rejection* rejection) {
+  // The server READs large values and long requests from this client's memory.
+  const auto grant =
+      handshake_.asks_for_challenge() ? rdma::Access::kLocal : rdma::Access::kRemoteRead;
+  RKV_ASSIGN_OR_RETURN(
+      connection_, transport_->connect(*queue_,
+                                       {.sends_in_flight = operations(),
+                                        .inline_bytes = kInlineBytes,
+                                        .grant = grant,
+                                        .peer_grants_reads = true},
+                                       options_.address, handshake_.hello(), deadline, rejection));
+  drained_ = false;
+  return {};
+}
+
+void Link::use(const ConnectAccept& accept) {
+  accept_ = accept;
+  // This client's device may lack atomics although the server's has them.
+  if (!transport_->has_atomics()) accept_.hints = accept_.counters = {};
   server_time_.begin(accept_.server_us, clock_->now());
   requests_.reset({.credits = accept_.credits,
                    .inline_bytes = connection_->limits().inline_bytes,
                    .max_sent_bytes = accept_.max_sent_bytes});
   reads_at_once_ = connection_->limits().reads_at_once;
   alive_ = true;
-  return {};
-}
-
-Status Link::knock(const ConnectRequest& request, rdma::Access grant, const Deadline& deadline,
-                   rdma::Rejection* rejection) {
-  std::array<std::byte, kConnectRequestBytes> hello;
-  encode(request, hello);
-  RKV_ASSIGN_OR_RETURN(connection_,
-                       transport_->connect(*queue_,
-                                           {.sends_in_flight = operations(),
-                                            .inline_bytes = kInlineBytes,
-                                            .grant = grant,
-                                            .peer_grants_reads = true},
-                                           options_.address, hello, deadline, rejection));
-  drained_ = false;
-  return {};
-}
-
-Status Link::prove(ConnectRequest& request, Claim& claim, const Deadline& deadline,
-                   rdma::Rejection* rejection) {
-  request.user = options_.credentials->user;
-  // Nothing is granted to a server that answers without a challenge.
-  const Status knocked = knock(request, rdma::Access::kLocal, deadline, rejection);
-  if (knocked) {
-    close();
-    return fail(Code::kUnauthenticated, kNoUsers);
-  }
-  const Bytes reason =
-      Bytes(rejection->reason).first(std::min(rejection->length, sizeof rejection->reason));
-  const auto reject = decode_connect_reject(reason);
-  const bool challenged = knocked.error().code == Code::kRejected && reject && reject->challenge;
-  if (!challenged) return refused(knocked.error(), *rejection);
-  request.stamp = reject->challenge->stamp;
-  claim = {.stamp = request.stamp,
-           .cookie = reject->challenge->cookie,
-           .user = request.user,
-           .nonce = request.client_nonce,
-           .session_to_resume = request.session_to_resume,
-           .credits_wanted = request.credits_field(),
-           .server = rejection->called};
-  request.proof = make_proof(options_.credentials->keys, claim);
-  return {};
-}
-
-Status Link::take_accept(const Claim& claim) {
-  const Bytes bytes = connection_->private_data();
-  const auto accept = decode_connect_accept(bytes);
-  if (!accept) return std::unexpected(accept.error());
-  if (options_.credentials) {
-    if (!accept->answer) return fail(Code::kUnauthenticated, kNoUsers);
-    const Proof expected =
-        make_answer(options_.credentials->keys.stored, claim, bytes.first(kConnectAnswerOffset));
-    if (!equals_secret(*accept->answer, expected)) {
-      return fail(Code::kUnauthenticated,
-                  "the server does not know this user's secret: it may be another server");
-    }
-  }
-  accept_ = *accept;
-  // This client's device may lack atomics although the server's has them.
-  if (!transport_->has_atomics()) accept_.hints = accept_.counters = {};
-  return {};
-}
-
-// Converts a rejection into an error; keeps the peer's message if it is an rkv server's.
-Status Link::refused(const Error& error, const rdma::Rejection& rejection) {
-  if (error.code != Code::kRejected) return std::unexpected(error);
-  const Bytes reason =
-      Bytes(rejection.reason).first(std::min(rejection.length, sizeof rejection.reason));
-  // Only padding: no program read the request. A connection manager rejects pending requests this
-  // way when their program ends. The next server may accept us.
-  if (std::ranges::all_of(reason, [](std::byte b) { return b == std::byte{0}; })) {
-    return fail(Code::kUnreachable,
-                "the connection was refused without a reason: shutting down, or not a kvserver");
-  }
-  const auto reject = decode_connect_reject(reason);
-  if (!reject) return std::unexpected(reject.error());
-  refusal_ = std::string(reject->text);
-  if (reject->code == Code::kVersionMismatch) {
-    return fail(Code::kVersionMismatch, "the server speaks another version of rkv");
-  }
-  if (reject->code == Code::kNotPrimary) {
-    named_primary_ = std::string(reject->primary);
-    return fail(Code::kNotPrimary, "the server is a backup of its group");
-  }
-  if (reject->code == Code::kBusy || reject->code == Code::kOutOfMemory) {
-    return fail(Code::kBusy, "the server accepts no clients at the moment");
-  }
-  if (reject->challenge) {  // the answer to a proof: its challenge was too old
-    return fail(Code::kBusy, "the proof of the user reached the server too late");
-  }
-  if (reject->code == Code::kUnauthenticated) {
-    if (options_.credentials && !rejection.called.empty())
-      refusal_ += fmt::format(" (this client called {})", rejection.called);
-    return fail(Code::kUnauthenticated, "the server refused the connection");
-  }
-  return fail(Code::kRejected, "the server refused the connection");
 }
 
 void Link::close() {

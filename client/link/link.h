@@ -1,5 +1,5 @@
-// Link: one connection to the server, reconnected as often as needed. It has the set-up with
-// private data, READs, requests, and the events that answer them.
+// Link: one connection to the server, reconnected as often as needed. It has READs, requests, and
+// the events that answer them. handshake.h has what the two sides say when they connect.
 //
 // Invariants:
 //  LINK-1  After close() nothing posted before can touch a local buffer: the connection is aborted,
@@ -28,6 +28,7 @@
 
 #include "client/link/arena.h"
 #include "client/link/credentials.h"
+#include "client/link/handshake.h"
 #include "client/link/requests.h"
 #include "client/link/server_time.h"
 #include "common/clock.h"
@@ -128,10 +129,9 @@ class Link {
   bool read_refused() const { return read_refused_; }
   const ConnectAccept& accept() const { return accept_; }
   // The server's message when it refused the connection.
-  const std::string& refusal() const { return refusal_; }
-  // After kNotPrimary: the primary that the server named, or empty. It comes from a peer, but is a
-  // valid address.
-  const std::string& named_primary() const { return named_primary_; }
+  const std::string& refusal() const { return handshake_.refusal(); }
+  // Handshake::named_primary().
+  const std::string& named_primary() const { return handshake_.named_primary(); }
 
   // Returns when the server must have begun a request that ends at the deadline (server_time.h).
   // REQUIRES: connect() succeeded once.
@@ -248,16 +248,10 @@ class Link {
     return 2 * options_.reads_in_flight + options_.requests_in_flight + 8;
   }
   Status make_queue();
-  // Sends a connection request. On success the connection is connection_.
-  Status knock(const ConnectRequest& request, rdma::Access grant, const Deadline& deadline,
-               rdma::Rejection* rejection);
-  // Asks for a challenge and adds the proof to the request. `claim` gets the proved claim; it
-  // refers to `rejection`.
-  Status prove(ConnectRequest& request, Claim& claim, const Deadline& deadline,
-               rdma::Rejection* rejection);
-  // Takes the server's accept. `claim`: the proved claim, if there are credentials.
-  Status take_accept(const Claim& claim);
-  Status refused(const Error& error, const rdma::Rejection& rejection);
+  // Sends the handshake's request. On success the connection is connection_.
+  Status send_hello(const Deadline& deadline, rdma::Rejection* rejection);
+  // Begins to use connection_.
+  void use(const ConnectAccept& accept);
   void release_replies(std::span<const Event> events);
   void prepare(const ReadRequest& read, rdma::Operation& operation) const;
   Status post_and_wait(std::span<const rdma::Operation> reads, const Deadline& deadline);
@@ -294,8 +288,7 @@ class Link {
   Nanos watch_at_ = 0;  // when the watch is asked next
   ConnectAccept accept_;
   ServerTime server_time_;
-  std::string refusal_;
-  std::string named_primary_;
+  Handshake handshake_;
   std::array<rdma::Operation, 2> reads_;  // for read(); a member for the same reason as events_
   std::array<rdma::Completion, kEvents> raw_;
   std::array<Event, kEvents> events_;  // a member: constructing 64 of them costs as much as a GET
