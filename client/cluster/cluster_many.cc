@@ -19,7 +19,7 @@ void Cluster::run_flows(Timeout timeout, Add add, Fail fail) {
   ShardedBatch& sorted = *sharded_batch_;
   const auto run = [&] {
     if (!sorted.flows.empty()) FanOut(sorted.flows, deadline).run();
-    sorted.flows.clear();
+    sorted.end_flows();
   };
   std::array<std::size_t, ShardMap::kMaxServers> missing_servers;
   std::size_t missing = 0;
@@ -64,7 +64,6 @@ void Cluster::visit_all(std::span<const std::string_view> keys, client::GetVisit
   sorted.sort(
       map_, keys.size(), [&](std::size_t i) { return keys[i]; },
       [&](std::size_t from, std::size_t to) { sorted.keys[to] = keys[from]; });
-  sorted.gets.clear();
   sorted.gets.reserve(clients_.size());
   sorted.key_feeds.clear();
   sorted.key_feeds.reserve(clients_.size());
@@ -101,7 +100,6 @@ void Cluster::put_all(std::span<const KeyValue> items, client::PutVisitor visit,
   sorted.sort(
       map_, items.size(), [&](std::size_t i) { return items[i].key; },
       [&](std::size_t from, std::size_t to) { sorted.items[to] = items[from]; });
-  sorted.puts.clear();
   sorted.puts.reserve(clients_.size());
   sorted.item_feeds.clear();
   sorted.item_feeds.reserve(clients_.size());

@@ -33,6 +33,7 @@ struct ShardedBatch {
   std::vector<KeyValue> items;
   std::vector<KeysFeed> key_feeds;  // reserved: the pipelines refer to them
   std::vector<ItemsFeed> item_feeds;
+  // The pipelines of a call, and pointers to them. end_flows() ends them with the call.
   std::vector<GetPipeline> gets;
   std::vector<WritePipeline> puts;
   std::vector<Pipeline*> flows;
@@ -58,6 +59,12 @@ struct ShardedBatch {
       indices[to] = static_cast<std::uint32_t>(i);
       place(i, to);
     }
+  }
+  // Returns the buffers of the engines (FLOW-3).
+  void end_flows() {
+    flows.clear();
+    gets.clear();
+    puts.clear();
   }
   std::uint32_t begin_of(std::size_t server) const { return server == 0 ? 0 : ends[server - 1]; }
   std::uint32_t size_of(std::size_t server) const { return ends[server] - begin_of(server); }

@@ -45,8 +45,8 @@ struct Engine {
   Requester requester;
   Getter getter;
   CounterOps counters;
-  GetBuffers get_buffers;
-  WriteBuffers write_buffers;
+  Lender<GetBuffers> get_buffers;
+  Lender<WriteBuffers> write_buffers;
   std::string description;  // of the transport: one line for people
 };
 

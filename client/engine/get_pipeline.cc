@@ -25,14 +25,14 @@ std::size_t KeysFeed::take(std::span<GetItem> out) {
 // ------------------------------------------------------------------------------------- rounds
 
 void GetPipeline::begin() {
-  engine_.get_buffers.batch.clear();
+  buffers_->batch.clear();
   engine_.requester.reset_busy_wait();
   engine_.getter.mark_wait().begin();
-  engine_.get_buffers.free_lanes.clear();
+  buffers_->free_lanes.clear();
   for (GetLane& lane : lanes()) {
     lane.op.release();
     lane.at = Need::kNothing;
-    engine_.get_buffers.free_lanes.push_back(&lane);
+    buffers_->free_lanes.push_back(&lane);
   }
   lanes_at_[std::to_underlying(Need::kNothing)] = lanes().size();
 }
@@ -75,7 +75,7 @@ bool GetPipeline::start() {
 
 // Restarts every GET in flight (GETOP-1).
 void GetPipeline::mended() {
-  engine_.get_buffers.batch.clear();
+  buffers_->batch.clear();
   under_way_ = 0;
   look_at_ = 0;
   replicated_at_ = 0;
@@ -98,21 +98,21 @@ void GetPipeline::mended() {
 // between.
 void GetPipeline::try_get_sync() {
   next_left_ = 0;
-  const std::size_t count = feed_->take(taken_);
+  const std::size_t count = feed_->take(buffers_->taken);
   left_count_ = engine_.getter.try_sync(
-      std::span(taken_).first(count),
+      std::span(buffers_->taken).first(count),
       [](void* feed, std::uint64_t token, const Result<ValueView>& result) {
         static_cast<GetFeed*>(feed)->done(token, result);
       },
-      feed_, std::span(left_));
+      feed_, std::span(buffers_->left));
 }
 
 void GetPipeline::start_lanes() {
   const bool at_once = engine_.getter.reads_at_once();
   if (at_once && next_left_ == left_count_ && !feed_->empty()) try_get_sync();
-  while (!engine_.get_buffers.free_lanes.empty()) {
+  while (!buffers_->free_lanes.empty()) {
     if (next_left_ < left_count_) {
-      start_lane(taken_[left_[next_left_++]]);
+      start_lane(buffers_->taken[buffers_->left[next_left_++]]);
     } else {
       GetItem item;
       if (at_once || feed_->take({&item, 1}) == 0) return;
@@ -123,8 +123,8 @@ void GetPipeline::start_lanes() {
 
 void GetPipeline::start_lane(const GetItem& item) {
   if (item.token == kGivenUp) return;
-  GetLane& lane = *engine_.get_buffers.free_lanes.back();
-  engine_.get_buffers.free_lanes.pop_back();
+  GetLane& lane = *buffers_->free_lanes.back();
+  buffers_->free_lanes.pop_back();
   lane.token = item.token;
   lane.pending = 0;
   lane.into = item.into;
@@ -156,7 +156,7 @@ void GetPipeline::for_each_at(Need need, Step step) {
 
 void GetPipeline::queue_reads(GetLane& lane) {
   for (const ReadRequest& read : lane.op.reads()) {
-    engine_.get_buffers.batch.push_back(
+    buffers_->batch.push_back(
         Link::operation_of(read, engine_.session.link.local_key(), lane.number));
     ++lane.pending;
     ++under_way_;
@@ -325,7 +325,7 @@ void GetPipeline::ask_for_marks() {
       engine_.session.link.requests().begin({.opcode = MarkWait::request_for(at_least)}, kMarksTag);
   if (!operation) return;
   asks_for_marks_ = false;
-  engine_.get_buffers.batch.push_back(*operation);
+  buffers_->batch.push_back(*operation);
   ++under_way_;
   ++engine_.session.stats.two_sided_requests;
 }
@@ -354,7 +354,7 @@ void GetPipeline::ask_server(GetLane& lane, std::size_t replies_kept) {
   if (is_stream_ && lane.op.at_least() > Durability::kMemory && !may_keep_another()) return;
   const auto operation = requests.begin(lane.op.request(), lane.number);
   if (!operation) return;
-  engine_.get_buffers.batch.push_back(*operation);
+  buffers_->batch.push_back(*operation);
   ++under_way_;
   ++engine_.session.stats.two_sided_requests;
   lane.op.reported();
@@ -373,7 +373,7 @@ bool GetPipeline::may_keep_another() const {
 
 // Returns true if anything was posted.
 bool GetPipeline::post() {
-  auto& batch = engine_.get_buffers.batch;
+  auto& batch = buffers_->batch;
   if (batch.empty()) return false;
   const auto taken = engine_.session.link.post(batch);
   if (!taken) {
@@ -456,7 +456,7 @@ void GetPipeline::time_out() {
 void GetPipeline::finish(GetLane& lane) {
   if (lane.token != kGivenUp) feed_->done(lane.token, lane.op.result());
   lane.op.release();
-  engine_.get_buffers.free_lanes.push_back(&lane);
+  buffers_->free_lanes.push_back(&lane);
 }
 
 void GetPipeline::fail_rest(const Error& error) {
@@ -471,7 +471,7 @@ void GetPipeline::fail_rest(const Error& error) {
     feed_->done(item.token, std::unexpected(error));
   };
   while (next_left_ < left_count_)
-    fail_one(taken_[left_[next_left_++]]);
+    fail_one(buffers_->taken[buffers_->left[next_left_++]]);
   for (GetItem item; feed_->take({&item, 1}) != 0;)
     fail_one(item);
 }

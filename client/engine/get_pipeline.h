@@ -64,7 +64,10 @@ class GetPipeline final : public Pipeline {
   // kStream: the feed may get more GETs at any time, and the caller performs the steps.
   enum class Kind : std::uint8_t { kCall, kStream };
   GetPipeline(Engine& engine, GetFeed& feed, const Deadline& deadline, Kind kind = Kind::kCall)
-      : Pipeline(engine, deadline), feed_(&feed), is_stream_(kind == Kind::kStream) {}
+      : Pipeline(engine, deadline),
+        buffers_(engine.get_buffers),
+        feed_(&feed),
+        is_stream_(kind == Kind::kStream) {}
   // Runs the whole of a call, alone on its thread.
   void run();
 
@@ -109,7 +112,7 @@ class GetPipeline final : public Pipeline {
       }
     }
     for (std::size_t i = next_left_; i < left_count_; ++i) {
-      GetItem& item = taken_[left_[i]];
+      GetItem& item = buffers_->taken[buffers_->left[i]];
       if (item.token == kGivenUp) continue;
       const std::optional<Error> error = error_of(item.token, false);
       if (error) feed_->done(std::exchange(item.token, kGivenUp), std::unexpected(*error));
@@ -135,7 +138,7 @@ class GetPipeline final : public Pipeline {
   // Tag of a request that is sent to learn the marks. GET requests use the numbers of their lanes.
   static constexpr std::uint64_t kMarksTag = 1U << 20;
 
-  std::vector<GetLane>& lanes() const { return engine_.get_buffers.lanes; }
+  std::vector<GetLane>& lanes() const { return buffers_->lanes; }
   std::size_t at(Need need) const { return lanes_at_[std::to_underlying(need)]; }
   bool may_start() const {
     return (next_left_ < left_count_ || !feed_->empty()) && at(Need::kMap) == 0 &&
@@ -176,15 +179,12 @@ class GetPipeline final : public Pipeline {
   void on_reply(Reply reply, std::uint64_t tag);
   void finish(GetLane& lane);
 
+  Lender<GetBuffers>::Loan buffers_;
   GetFeed* feed_;
   const bool is_stream_;
-  bool has_given_up_ = false;  // a lane was given up, and may be able to end
-  // For try_get_sync(): the GETs that were taken from the feed last, and the indices of those that
-  // need a lane.
-  std::array<GetItem, Getter::kBatchKeys> taken_;
-  std::array<std::size_t, Getter::kBatchKeys> left_;
-  std::size_t left_count_ = 0;
-  std::size_t next_left_ = 0;
+  bool has_given_up_ = false;   // a lane was given up, and may be able to end
+  std::size_t left_count_ = 0;  // number of GetBuffers::left
+  std::size_t next_left_ = 0;   // the first of them that has not got its lane
   std::array<std::size_t, GetOp::kNeeds> lanes_at_{};  // number of lanes by what they need
   std::size_t under_way_ = 0;    // READs and requests queued or posted, not completed
   Nanos ask_at_ = 0;             // the server was busy: no request before this time

@@ -1,6 +1,6 @@
 // Pipeline: many operations of one kind in flight on one engine, in rounds. A feed supplies them
 // and takes their results. A blocking call has one pipeline, or several on different servers
-// (FanOut). The asynchronous client has one of each kind on the same engine.
+// (FanOut). The asynchronous client has one of each kind on the same engine, as long as it lives.
 //
 // Invariants:
 //  FLOW-1  advance() never waits for requests or READs of the operations themselves. Blocking work
@@ -8,6 +8,9 @@
 //      dead server leaves the other half to the other servers.
 //  FLOW-2  Each operation that was taken from the feed is ended there exactly once, whatever
 //      happens.
+//  FLOW-3  An engine has at most one pipeline of each kind at a time: two would take each other's
+//      events. A pipeline borrows the engine's buffers of its kind from construction to
+//      destruction, and a second loan ends the process (pipeline_buffers.h).
 //
 // Thread safety: as the engine.
 #pragma once

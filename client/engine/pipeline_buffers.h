@@ -1,4 +1,5 @@
-// Buffers that GetPipeline and WritePipeline keep from call to call, to save allocations.
+// Buffers of GetPipeline and WritePipeline. A pipeline lives as long as a call; an engine keeps the
+// buffers from call to call, to save allocations.
 //
 // Thread safety: none.
 #pragma once
@@ -7,12 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "client/engine/get_op.h"
+#include "client/engine/getter.h"
 #include "client/engine/outcome_finder.h"
 #include "client/link/arena.h"
 #include "client/link/large_buffers.h"
+#include "common/check.h"
 #include "common/pack.h"
 #include "rdma/transport/transport.h"
 #include "rkv/options.h"
@@ -46,6 +50,10 @@ struct GetBuffers {
   std::vector<rdma::Operation> batch;
   std::vector<GetLane> lanes;
   std::vector<GetLane*> free_lanes;
+  // For GETs by read_at_once(): those that were taken from the feed last, and the indices of those
+  // that need a lane.
+  std::array<GetItem, Getter::kBatchKeys> taken;
+  std::array<std::size_t, Getter::kBatchKeys> left;
 };
 
 // One of the writes of a request.
@@ -87,6 +95,37 @@ struct WriteBuffers {
   std::vector<WriteSlot*> batched;  // slots whose requests the batch holds
   std::vector<WriteAgain> again;    // writes that are in no slot
   std::array<std::byte, Arena::kRequestBytes - kRequestHeaderBytes> pack;  // the one being begun
+};
+
+// Lends an engine's buffers of one kind to one pipeline at a time (FLOW-3).
+template <class Buffers>
+class Lender {
+ public:
+  template <class From>
+  explicit Lender(From& from) : buffers_(from) {}
+  Lender(const Lender&) = delete;
+  Lender& operator=(const Lender&) = delete;
+
+  // While this lives, nothing else reaches the buffers. The lender must outlive it.
+  class Loan {
+   public:
+    explicit Loan(Lender& lender) : lender_(&lender) {
+      RKV_CHECK(!std::exchange(lender.is_lent_, true), "two pipelines of one kind on an engine");
+    }
+    Loan(Loan&& other) noexcept : lender_(std::exchange(other.lender_, nullptr)) {}
+    Loan& operator=(Loan&&) = delete;
+    ~Loan() {
+      if (lender_ != nullptr) lender_->is_lent_ = false;
+    }
+    Buffers* operator->() const { return &lender_->buffers_; }
+
+   private:
+    Lender* lender_;  // nullptr: moved from
+  };
+
+ private:
+  Buffers buffers_;
+  bool is_lent_ = false;
 };
 
 }  // namespace rkv::client

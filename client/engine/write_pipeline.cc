@@ -26,15 +26,14 @@ Request ItemsFeed::request(std::uint64_t token) const {
 // ------------------------------------------------------------------------------------- rounds
 
 void WritePipeline::begin() {
-  WriteBuffers& buffers = engine_.write_buffers;
-  buffers.batch.clear();
-  buffers.batched.clear();
+  buffers_->batch.clear();
+  buffers_->batched.clear();
   engine_.requester.reset_busy_wait();
-  for (Slot& slot : buffers.slots) {
+  for (Slot& slot : buffers_->slots) {
     slot.state = State::kFree;
     slot.value = nullptr;
   }
-  buffers.again.clear();
+  buffers_->again.clear();
   engine_.connector.check_link();
 }
 
@@ -71,7 +70,7 @@ void WritePipeline::lost() {
 }
 
 void WritePipeline::on_lost() {
-  for (Slot& slot : engine_.write_buffers.slots) {
+  for (Slot& slot : buffers_->slots) {
     if (slot.state == State::kSent || slot.state == State::kAsked) {
       put_back(slot, State::kLost);
     } else if (slot.state == State::kAgain && slot.count > 1) {
@@ -97,7 +96,7 @@ void WritePipeline::send_again(std::uint64_t token, bool alone) {
   if (token == kGivenUp) {
     --unfinished_;
   } else {
-    engine_.write_buffers.again.push_back({.token = token, .alone = alone});
+    buffers_->again.push_back({.token = token, .alone = alone});
   }
 }
 
@@ -115,7 +114,7 @@ void WritePipeline::fill() {
     if (engine_.session.clock.now() < send_at_) return;
     send_at_ = 0;
   }
-  for (Slot& slot : engine_.write_buffers.slots) {
+  for (Slot& slot : buffers_->slots) {
     if (!engine_.session.link.requests().has_credit()) return;
     if (slot.state == State::kSent || slot.state == State::kAsked) continue;
     if (slot.state == State::kFree && (again_ != 0 || !take_items(slot))) {
@@ -150,7 +149,7 @@ std::optional<WriteAgain> WritePipeline::next_item() {
     if (item.token != kGivenUp) return item;
     --unfinished_;
   }
-  auto& again = engine_.write_buffers.again;
+  auto& again = buffers_->again;
   while (!again.empty()) {
     const WriteAgain item = again.back();
     again.pop_back();
@@ -181,9 +180,8 @@ std::size_t WritePipeline::most_in_pack() const {
 // if there are none.
 bool WritePipeline::take_items(Slot& slot) {
   const std::size_t most = most_in_pack();
-  const std::size_t room =
-      std::min<std::size_t>(engine_.write_buffers.pack.size(),
-                            engine_.session.link.accept().max_sent_bytes - kRequestHeaderBytes);
+  const std::size_t room = std::min<std::size_t>(
+      buffers_->pack.size(), engine_.session.link.accept().max_sent_bytes - kRequestHeaderBytes);
   std::size_t bytes = kPackHeaderBytes;
   Durability durability{};
   slot.count = 0;
@@ -220,7 +218,7 @@ bool WritePipeline::drop_given_up(Slot& slot) {
 }
 
 bool WritePipeline::awaits_given_up() const {
-  return std::ranges::any_of(engine_.write_buffers.slots, [](const Slot& slot) {
+  return std::ranges::any_of(buffers_->slots, [](const Slot& slot) {
     const auto items = std::span(slot.items).first(slot.count);
     return (slot.state == State::kSent || slot.state == State::kAsked) &&
            std::ranges::find(items, kGivenUp, &WriteOfRequest::token) != items.end();
@@ -241,7 +239,7 @@ bool WritePipeline::begin_question(Slot& slot) {
 }
 
 bool WritePipeline::begin_pack(Slot& slot) {
-  PackWriter pack(engine_.write_buffers.pack);
+  PackWriter pack(buffers_->pack);
   Request request{.opcode = Opcode::kPack};
   Nanos first = std::numeric_limits<Nanos>::max();
   for (const WriteOfRequest& item : std::span(slot.items).first(slot.count)) {
@@ -297,19 +295,19 @@ bool WritePipeline::send(Slot& slot, Request request, Nanos deadline) {
 }
 
 bool WritePipeline::batch(Slot& slot, const Request& request) {
-  const auto number = static_cast<std::uint64_t>(&slot - engine_.write_buffers.slots.data());
+  const auto number = static_cast<std::uint64_t>(&slot - buffers_->slots.data());
   const auto operation = engine_.session.link.requests().begin(request, kTag | number);
   if (!operation) return false;
-  engine_.write_buffers.batch.push_back(*operation);
-  engine_.write_buffers.batched.push_back(&slot);
+  buffers_->batch.push_back(*operation);
+  buffers_->batched.push_back(&slot);
   --again_;
   return true;
 }
 
 // Posts the batch; undoes begin() for requests that were not taken. Returns true if any were taken.
 bool WritePipeline::post() {
-  auto& batch = engine_.write_buffers.batch;
-  auto& slots = engine_.write_buffers.batched;
+  auto& batch = buffers_->batch;
+  auto& slots = buffers_->batched;
   if (batch.empty()) return false;
   const auto posted = engine_.session.link.post(batch);
   const std::size_t taken = posted ? *posted : 0;
@@ -338,7 +336,7 @@ std::size_t WritePipeline::poll() {
 }
 
 void WritePipeline::on_event(const Event& event) {
-  Slot& slot = engine_.write_buffers.slots[event.context & ~kTag];
+  Slot& slot = buffers_->slots[event.context & ~kTag];
   const Response& response = event.response;
   engine_.session.learn_marks(response);
   if (slot.state == State::kAsked) {
@@ -477,7 +475,7 @@ void WritePipeline::finish(Slot& slot, const Error& error) {
 }
 
 void WritePipeline::fail_sent(Code code, const char* text) {
-  for (Slot& slot : engine_.write_buffers.slots) {
+  for (Slot& slot : buffers_->slots) {
     if (slot.state == State::kFree || slot.state == State::kAgain) continue;
     if (slot.state == State::kLost) --again_;
     finish(slot, {.code = code, .write = WriteOutcome::kMayHaveHappened, .text = text});
@@ -485,17 +483,17 @@ void WritePipeline::fail_sent(Code code, const char* text) {
 }
 
 void WritePipeline::fail_rest(const Error& error) {
-  for (Slot& slot : engine_.write_buffers.slots) {
+  for (Slot& slot : buffers_->slots) {
     if (slot.state != State::kLost) continue;
     --again_;
     finish(slot, engine_.requester.outcomes().not_known());
   }
-  for (Slot& slot : engine_.write_buffers.slots) {
+  for (Slot& slot : buffers_->slots) {
     if (slot.state != State::kAgain) continue;
     --again_;
     finish(slot, error);
   }
-  auto& again = engine_.write_buffers.again;
+  auto& again = buffers_->again;
   for (; !again.empty(); again.pop_back())
     end(again.back().token, error);
   if (held_) end(std::exchange(held_, std::nullopt)->token, error);

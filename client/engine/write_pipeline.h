@@ -66,7 +66,7 @@ class ItemsFeed final : public WriteFeed {
 class WritePipeline final : public Pipeline {
  public:
   WritePipeline(Engine& engine, WriteFeed& feed, const Deadline& deadline)
-      : Pipeline(engine, deadline), feed_(&feed) {}
+      : Pipeline(engine, deadline), buffers_(engine.write_buffers), feed_(&feed) {}
   // Runs the whole of a call, alone on its thread.
   void run();
 
@@ -99,12 +99,12 @@ class WritePipeline final : public Pipeline {
   // are not read again. The engine is not used.
   template <class GivesUp>
   void give_up(GivesUp gives_up) {
-    for (WriteSlot& slot : engine_.write_buffers.slots) {
+    for (WriteSlot& slot : buffers_->slots) {
       if (slot.state == State::kFree) continue;
       for (WriteOfRequest& item : std::span(slot.items).first(slot.count))
         give_up_one(item.token, slot.state != State::kAgain, gives_up);
     }
-    for (WriteAgain& item : engine_.write_buffers.again)
+    for (WriteAgain& item : buffers_->again)
       give_up_one(item.token, false, gives_up);
     if (held_) give_up_one(held_->token, false, gives_up);
   }
@@ -152,6 +152,7 @@ class WritePipeline final : public Pipeline {
   void put_back(Slot& slot, State state);
   void break_off(Slot& slot, const char* why);
 
+  Lender<WriteBuffers>::Loan buffers_;
   WriteFeed* feed_;
   std::optional<WriteAgain> held_;  // was taken by take_items(), for the next slot
   std::size_t unfinished_ = 0;      // writes taken from the feed, and neither ended nor dropped
