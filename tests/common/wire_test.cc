@@ -656,7 +656,8 @@ TEST(Opcodes, NeedTheRolesThatTheWirePageSays) {
       {"add", Role::kWrite},    {"swap", Role::kWrite},         {"put_large", Role::kWrite},
       {"scan", Role::kRead},    {"open_counter", Role::kWrite}, {"backup", Role::kAdmin},
       {"long", Role::kRead},    {"pack", Role::kRead},          {"outcome", Role::kWrite},
-      {"revoke", Role::kAdmin}, {"move_primary", Role::kAdmin}, {"remove_replica", Role::kAdmin}};
+      {"revoke", Role::kAdmin}, {"move_primary", Role::kAdmin}, {"remove_replica", Role::kAdmin},
+      {"touch", Role::kWrite},  {"set_log_level", Role::kAdmin}};
   EXPECT_EQ(roles.size() + 1, wire_detail::kOpcodes);
   for (std::uint8_t number = 1; number <= static_cast<std::uint8_t>(kLastOpcode); ++number) {
     const OpcodeTraits& traits = traits_of(static_cast<Opcode>(number));

@@ -91,7 +91,7 @@ TEST(KvClient, TouchChangesWhatIsLeft) {
   EXPECT_EQ(run({"touch", "--if-version", "999", "key", "1h"}).status, 5);
   const Ended json = run({"--output", "json", "touch", "key", "1h"});
   EXPECT_TRUE(Json::parse(json.output).at("found").get<bool>());
-  for (const char* wrong : {"", "0", "soon", "-1s", "400d"}) {
+  for (const char* wrong : {"", "0", "soon", "1.5s", "400d"}) {
     const Ended refused = run({"touch", "key", wrong});
     EXPECT_EQ(refused.status, 2) << wrong;
     EXPECT_NE(refused.output.find("a time from 1ms to 366d"), std::string::npos) << refused.output;

@@ -11,7 +11,7 @@
 namespace rkv::server {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string in_backquotes(std::string_view text) {
   return "`" + std::string(text) + "`";
 }
 
@@ -37,9 +37,9 @@ std::string table() {
     const std::string json =
         row.json == Statistic::InJson::kNone
             ? ""
-            : quoted(row.name) + (row.json == Statistic::InJson::kStatus ? "*" : "") + " ";
+            : in_backquotes(row.name) + (row.json == Statistic::InJson::kStatus ? "*" : "") + " ";
     const std::string metric =
-        row.metric == Statistic::Metric::kNone ? "" : quoted(metric_of(row)) + " ";
+        row.metric == Statistic::Metric::kNone ? "" : in_backquotes(metric_of(row)) + " ";
     all += "| " + json + "| " + metric + "| " + std::string(row.help) + " |\n";
   }
   return all;
@@ -63,13 +63,17 @@ TEST(Statistics, HaveNamesOfTheirOwn) {
     EXPECT_TRUE(row.help.ends_with('.')) << row.name << row.family;
     EXPECT_EQ(row.json == Statistic::InJson::kNone, row.name.empty()) << row.name << row.family;
     EXPECT_EQ(row.metric == Statistic::Metric::kNone, row.family.empty()) << row.name;
-    if (!row.name.empty()) EXPECT_TRUE(json.insert(std::string(row.name)).second) << row.name;
+    if (!row.name.empty()) {
+      EXPECT_TRUE(json.insert(std::string(row.name)).second) << row.name;
+    }
     if (row.family.empty()) continue;
     EXPECT_TRUE(metrics.insert(metric_of(row)).second) << row.family;
     EXPECT_EQ(row.metric == Statistic::Metric::kCounter, row.family.ends_with("_total"))
         << row.family << ": Prometheus' names of counters end so";
     // The rows of one family follow one another.
-    if (row.family != family) EXPECT_TRUE(families.insert(row.family).second) << row.family;
+    if (row.family != family) {
+      EXPECT_TRUE(families.insert(row.family).second) << row.family;
+    }
     family = row.family;
   }
 }
