@@ -63,7 +63,7 @@ def draw(rows):
              'font-family="sans-serif" font-size="13">',
              f"<title>{TITLE}</title>",
              '<rect width="100%" height="100%" fill="white"/>',
-             text(LEFT, 20, TITLE, font_weight="bold")]
+             text(20, 20, TITLE, font_weight="bold")]
     for tick in (0.2, 0.5, 1, 2, 5, 10, 20, 50):
         lines.append(f'<path d="M{at(tick):.0f} {TOP - 4}V{height - BOTTOM + 4}" '
                      f'stroke="{"#222" if tick == 1 else "#ddd"}"/>')

@@ -110,10 +110,9 @@ void Acceptor::answer(rdma::Incoming& incoming) {
     return refuse(incoming, RefusalReason::kVersion, Code::kVersionMismatch, kTooOld);
   }
   if (admission_.places->offends(incoming.peer(), clock_.now())) {
-    return refuse(
-        incoming, RefusalReason::kOffences, Code::kBusy,
-        "clients of this host (over shared memory: of this process) were disconnected for "
-        "misbehaviour too often (see the server's log): try again in a moment");
+    return refuse(incoming, RefusalReason::kOffences, Code::kBusy,
+                  "clients of this host, over shared memory of this process, misbehaved too often: "
+                  "try again in a moment");
   }
   // Identify the client before anything is ended, counted or reserved for it.
   const std::string called = incoming.called();
