@@ -146,8 +146,8 @@ class RKV_EXPORT QueuePairBase {
   Result<std::string> explain_modify(const ibv_qp_attr& attributes, int mask) const;
   // Moves to the error state. Requests that have not ended complete as flushed, also unsignaled
   // ones. Receives in a shared receive queue stay there. Requests that are posted later complete as
-  // flushed too, with two exceptions. SoftRoCE flushes later receives only when to_error() is
-  // called again. iWARP never completes what is posted later. Any thread.
+  // flushed too, with two exceptions. SoftRoCE may keep later receives until to_error() is called
+  // again. iWARP never completes what is posted later. Any thread.
   Status to_error();
   Result<ibv_qp_state> state() const;  // ibv_query_qp(3), a system call
   struct Queried {
