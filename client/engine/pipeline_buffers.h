@@ -71,6 +71,7 @@ struct WriteSlot {
     kLost,   // its answer was lost: the server must be asked
     kAsked,  // the server is being asked
   };
+  std::uint32_t number = 0;  // its place among the slots
   State state = State::kFree;
   SentWrite sent{};  // valid unless the slot is free or to be sent
   std::array<WriteOfRequest, kMaxPacked> items;
@@ -89,6 +90,9 @@ struct WriteBuffers {
     batch.reserve(slots.size());
     batched.reserve(slots.size());
     again.reserve(slots.size() * kMaxPacked);
+    std::uint32_t next = 0;
+    for (WriteSlot& slot : slots)
+      slot.number = next++;
   }
   std::vector<WriteSlot> slots;
   std::vector<rdma::Operation> batch;

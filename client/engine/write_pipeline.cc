@@ -295,8 +295,7 @@ bool WritePipeline::send(Slot& slot, Request request, Nanos deadline) {
 }
 
 bool WritePipeline::batch(Slot& slot, const Request& request) {
-  const auto number = static_cast<std::uint64_t>(&slot - buffers_->slots.data());
-  const auto operation = engine_.session.link.requests().begin(request, kTag | number);
+  const auto operation = engine_.session.link.requests().begin(request, kTag | slot.number);
   if (!operation) return false;
   buffers_->batch.push_back(*operation);
   buffers_->batched.push_back(&slot);
