@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "common/check.h"
+
 namespace rkv::client {
 
 namespace {
@@ -25,15 +27,10 @@ std::size_t KeysFeed::take(std::span<GetItem> out) {
 // ------------------------------------------------------------------------------------- rounds
 
 void GetPipeline::begin() {
+  RKV_CHECK(buffers_->free_lanes.size() == lanes().size(), "the last pipeline kept lanes");
   buffers_->batch.clear();
   engine_.requester.reset_busy_wait();
   engine_.getter.mark_wait().begin();
-  buffers_->free_lanes.clear();
-  for (GetLane& lane : lanes()) {
-    lane.op.release();
-    lane.at = Need::kNothing;
-    buffers_->free_lanes.push_back(&lane);
-  }
   lanes_at_[std::to_underlying(Need::kNothing)] = lanes().size();
 }
 

@@ -1,5 +1,6 @@
-// Buffers of GetPipeline and WritePipeline. A pipeline lives as long as a call; an engine keeps the
-// buffers from call to call, to save allocations.
+// Buffers of GetPipeline and WritePipeline. A pipeline of a call lives as long as the call; an
+// engine keeps the buffers from call to call, to save allocations. A pipeline that has ended its
+// operations returns every lane or slot free, as it got them.
 //
 // Thread safety: none.
 #pragma once
@@ -46,6 +47,8 @@ struct GetBuffers {
     while (lanes.size() < options.reads_in_flight)
       lanes.emplace_back(session, lanes.size());
     free_lanes.reserve(options.reads_in_flight);
+    for (GetLane& lane : lanes)
+      free_lanes.push_back(&lane);
   }
   std::vector<rdma::Operation> batch;
   std::vector<GetLane> lanes;
@@ -76,7 +79,7 @@ struct WriteSlot {
   SentWrite sent{};  // valid unless the slot is free or to be sent
   std::array<WriteOfRequest, kMaxPacked> items;
   std::size_t count = 0;                  // number of writes; 1: not a pack
-  LargeBuffers::Buffer* value = nullptr;  // the server READs a large value from here
+  LargeBuffers::Buffer* value = nullptr;  // the server READs a large value from here; free: null
 };
 
 // A write that was answered with "later".

@@ -26,14 +26,7 @@ Request ItemsFeed::request(std::uint64_t token) const {
 // ------------------------------------------------------------------------------------- rounds
 
 void WritePipeline::begin() {
-  buffers_->batch.clear();
-  buffers_->batched.clear();
   engine_.requester.reset_busy_wait();
-  for (Slot& slot : buffers_->slots) {
-    slot.state = State::kFree;
-    slot.value = nullptr;
-  }
-  buffers_->again.clear();
   engine_.connector.check_link();
 }
 
