@@ -269,7 +269,7 @@ void define_async_client(py::module_& module) {
       .def("put", &AsyncCore::put, arg("key"), arg("value"), arg("done"), kw, arg("ttl") = none,
            arg("if_absent") = false, arg("if_version") = none, arg("durability") = none,
            arg("timeout") = none)
-      .def("touch", &AsyncCore::touch, arg("key"), arg("done"), kw, arg("ttl") = none,
+      .def("touch", &AsyncCore::touch, arg("key"), arg("done"), arg("ttl") = none, kw,
            arg("if_version") = none, arg("durability") = none, arg("timeout") = none)
       .def("delete", &AsyncCore::remove, arg("key"), arg("done"), kw, arg("durability") = none,
            arg("timeout") = none)

@@ -92,7 +92,7 @@ class AsyncClient:
 
     def touch(self, key, ttl=None, **options):
         """The version of the key; None: there is no such key. As rkv.Client.touch()."""
-        return self._begin(lambda core, done: core.touch(key, done, ttl=ttl, **options))
+        return self._begin(lambda core, done: core.touch(key, done, ttl, **options))
 
     def delete(self, key, **options):
         """Whether there was such a key."""
