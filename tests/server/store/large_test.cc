@@ -1,4 +1,4 @@
-// Large values: had in two steps, proved by a digest, moved always.
+// Large values: had in two steps, proved by a digest, moved by a put.
 #include <gtest/gtest.h>
 
 #include <map>
