@@ -350,7 +350,8 @@ Status check_condition(const Request& request) {
   const Condition condition = request.condition;
   const OpcodeTraits& traits = traits_of(request.opcode);
   const bool allowed =
-      condition == Condition::kNone || (condition == Condition::kIfAbsent && traits.puts) ||
+      condition == Condition::kNone ||
+      (condition == Condition::kIfAbsent && traits.puts && request.opcode != Opcode::kTouch) ||
       (condition == Condition::kIfVersion && (traits.puts || request.opcode == Opcode::kRemove));
   const bool takes_version =
       condition == Condition::kIfVersion || request.opcode == Opcode::kOutcome;

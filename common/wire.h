@@ -205,7 +205,7 @@ struct OpcodeTraits {
   Role role = Role::kAdmin;
   bool takes_key = false;
   std::size_t value_bytes = 0;  // kAnyLength: any within the limit
-  bool puts = false;            // takes a time to live and either condition
+  bool puts = false;            // takes a time to live and conditions
   bool takes_durability = false;
   // The answer acknowledges a write, whose version it carries.
   bool acknowledges = false;

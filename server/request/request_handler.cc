@@ -350,6 +350,8 @@ Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) 
     const bool is_alone = std::holds_alternative<AwaitLoad>(answer.next) || code == Code::kTooLarge;
     return is_alone ? ResultWriter::refused_alone(operation.opcode) : answer.response;
   }
+  if (operation.opcode == Opcode::kTouch && parts_.store.takes_long_to_touch(operation.key))
+    return ResultWriter::refused_alone(operation.opcode);  // others are served between two
   if (operation.opcode == Opcode::kPut && level == Durability::kMemory) {  // the shortest way
     const auto stored = parts_.store.put(operation.key, operation.value, options_of(operation));
     if (stored) return stored_response(operation, *stored);

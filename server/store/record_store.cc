@@ -56,7 +56,7 @@ Result<RecordStore::Plan> RecordStore::plan(const Target& target, const RecordFi
                 record_units(record_bytes(fields.key.size(), fields.value.size(), has_expiry))};
   if (target.found) {
     const Slot old = target.found->slot;
-    // Rewriting a long record takes longer than a READ, so long records always move.
+    // Rewriting a long record takes longer than a READ, so a put always moves it.
     if (!old.is_long() && old.units() == plan.units && !pins_.pinned(target.hash, memory_.tick())) {
       plan.in_place = true;
       plan.block = old.location();

@@ -100,6 +100,7 @@ class Store {
   StoreResult<PutResult> touch(Bytes key, const PutOptions& options, MutableBytes buffer) {
     return toucher_.touch(key, options, buffer);
   }
+  bool takes_long_to_touch(Bytes key) const { return toucher_.is_long(key); }
 
   // Begins to fetch what an operation on the key reads first. A hint.
   void prefetch(Bytes key) const { table_.prefetch(key); }

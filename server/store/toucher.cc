@@ -1,13 +1,13 @@
 #include "server/store/toucher.h"
 
-#include <algorithm>
 #include <cstring>
-#include <memory>
-#include <new>
+#include <utility>
 
 namespace rkv::server {
 
 namespace {
+// Then the client sends it again, and the worker's other clients are served meanwhile.
+constexpr int kTurns = 4;
 constexpr Error kAbsent{.code = Code::kNotFound, .text = "no such key"};
 // The value has changed since it was looked at. Never leaves this file.
 constexpr Error kAnother{.code = Code::kValueChanged, .text = nullptr};
@@ -18,7 +18,7 @@ bool is_another(const StoreResult<PutResult>& result) {
 }  // namespace
 
 StoreResult<PutResult> Toucher::touch(Bytes key, const PutOptions& options, MutableBytes buffer) {
-  for (;;) {  // each further turn is due to another write of the key
+  for (int turn = 0; turn < kTurns; ++turn) {  // each is due to another write of the key
     RKV_ASSIGN_OR_RETURN(const std::size_t length, length_of(key, options));
     StoreResult<PutResult> touched = std::unexpected(StoreError(kAnother));
     if (!is_large(length)) {
@@ -29,6 +29,12 @@ StoreResult<PutResult> Toucher::touch(Bytes key, const PutOptions& options, Muta
     }
     if (!is_another(touched)) return touched;
   }
+  return fail(Code::kBusy, "others write the key all the time: retry");
+}
+
+bool Toucher::is_long(Bytes key) const {
+  const auto length = length_of(key, {});
+  return length && is_large(*length);
 }
 
 StoreResult<std::size_t> Toucher::length_of(Bytes key, const PutOptions& options) const {
@@ -51,6 +57,8 @@ StoreResult<PutResult> Toucher::touch_small(Bytes key, std::size_t length,
     RKV_RETURN_IF_ERROR(records_.check_condition(at, options.condition, options.expected));
     const RecordFields record = table_.record_at(at.found->slot.location());
     fields.counter = record.counter;
+    if ((record.in_cell ? kCounterBytes : record.value.size()) != length)
+      return std::unexpected(kAnother);
     if (record.in_cell) {
       RKV_ASSIGN_OR_RETURN(const RecordStore::Plan plan, records_.plan(at, fields));
       const auto number = cells_.end(record);
@@ -61,7 +69,6 @@ StoreResult<PutResult> Toucher::touch_small(Bytes key, std::size_t length,
       store_le(buffer.data(), *number);
       return plan;
     }
-    if (record.value.size() != length) return std::unexpected(kAnother);
     // Not from where it is: the log takes it after the record has been written over.
     if (length != 0) std::memcpy(buffer.data(), record.value.data(), length);
     return records_.plan(at, fields);
@@ -84,28 +91,37 @@ StoreResult<PutResult> Toucher::touch_head(Bytes key, const PutOptions& options)
 }
 
 StoreResult<PutResult> Toucher::put_again(Bytes key, std::size_t length, PutOptions options) {
-  const std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[length]);
-  if (copy == nullptr)
-    return fail(Code::kOutOfMemory, "the server has no memory for a copy of the value");
   const bool any_version = options.condition == Condition::kNone;
-  {
-    const KeyHash hash = table_.memory().hash(key);
-    const RecordTable::Locked locked(table_, hash);
-    const Target at = table_.target(hash, locked, key);
-    RKV_RETURN_IF_ERROR(disk_.check_in_memory(at, options.look));
-    if (!at.found) return std::unexpected(StoreError(kAbsent));
-    RKV_RETURN_IF_ERROR(records_.check_condition(at, options.condition, options.expected));
-    const RecordFields record = table_.record_at(at.found->slot.location());
-    if (record.value.size() != length) return std::unexpected(StoreError(kAnother));
-    std::memcpy(copy.get(), record.value.data(), length);
-    options.condition = Condition::kIfVersion;
-    options.expected = record.version;
+  RKV_ASSIGN_OR_RETURN(LargePut large, large_records_.begin(key, length, options));
+  const auto digest = copy_value(key, options, large);
+  if (!digest) {
+    large_records_.cancel(std::move(large));
+    return std::unexpected(digest.error());
   }
-  auto put = large_records_.put(key, Bytes(copy.get(), length), options);
+  if (large.copy != nullptr) std::memcpy(large.copy.get(), large.value.data(), length);
+  auto put = large_records_.finish(std::move(large), key, *digest, options);
   const bool has_changed =
       !put && (put.error().code == Code::kConflict || put.error().code == Code::kWrongType);
   if (any_version && has_changed) return std::unexpected(StoreError(kAnother));
   return put;
+}
+
+// Copies the present value, sets the condition to its version, and returns its digest, which covers
+// neither version nor place.
+StoreResult<std::uint64_t> Toucher::copy_value(Bytes key, PutOptions& options,
+                                               const LargePut& large) const {
+  const KeyHash hash = table_.memory().hash(key);
+  const RecordTable::Locked locked(table_, hash);
+  const Target at = table_.target(hash, locked, key);
+  RKV_RETURN_IF_ERROR(disk_.check_in_memory(at, options.look));
+  if (!at.found) return std::unexpected(StoreError(kAbsent));
+  RKV_RETURN_IF_ERROR(records_.check_condition(at, options.condition, options.expected));
+  const RecordFields record = table_.record_at(at.found->slot.location());
+  if (record.value.size() != large.value.size()) return std::unexpected(StoreError(kAnother));
+  copy_to_shared(large.value.data(), record.value);
+  options.condition = Condition::kIfVersion;
+  options.expected = record.version;
+  return record.digest;
 }
 
 }  // namespace rkv::server

@@ -38,7 +38,10 @@ class Toucher {
   // Sets the expiry to that of `options`; without one, the key never expires. `buffer` holds
   // kMaxInlineBytes; its content is undefined afterwards. A counter in a cell leaves it. kNotFound;
   // others: store.h, and of a put with these options.
+  // kBusy also: the value has changed again and again meanwhile.
   StoreResult<PutResult> touch(Bytes key, const PutOptions& options, MutableBytes buffer);
+  // Whether a touch of the key may copy a large value, which takes some milliseconds.
+  bool is_long(Bytes key) const;
 
  private:
   // Length of the key's value. kNotFound, or as DiskTier::check_in_memory().
@@ -47,6 +50,8 @@ class Toucher {
                                      MutableBytes buffer);
   StoreResult<PutResult> touch_head(Bytes key, const PutOptions& options);
   StoreResult<PutResult> put_again(Bytes key, std::size_t length, PutOptions options);
+  StoreResult<std::uint64_t> copy_value(Bytes key, PutOptions& options,
+                                        const LargePut& large) const;
 
   RecordTable& table_;
   CommitLog& log_;

@@ -197,7 +197,7 @@ TEST(Request, ConditionsBelongToTheirOperations) {
     request.opcode = Opcode::kPut;
     EXPECT_TRUE(accepted(request));
     request.opcode = Opcode::kTouch;
-    EXPECT_TRUE(accepted(request));
+    EXPECT_EQ(accepted(request), condition != Condition::kIfAbsent);
     request.opcode = Opcode::kRemove;
     EXPECT_EQ(accepted(request), condition != Condition::kIfAbsent);
     request.opcode = Opcode::kGet;

@@ -191,9 +191,9 @@ typedef struct rkv_write_options {
   uint32_t timeout_ms; /* 0: the client's */
   uint32_t durability;
   uint64_t ttl_ms;        /* of a put or touch: time to live; 0: none */
-  uint64_t expires_at_ms; /* of a put: instead, Unix milliseconds by the server's clock */
+  uint64_t expires_at_ms; /* of a put or touch: instead, Unix milliseconds by the server's clock */
   int if_absent;          /* of a put: 1: only if the key is absent, else RKV_CONFLICT */
-  int has_if_version;     /* of a put or delete: 1: only if the key has if_version */
+  int has_if_version;     /* of a put, touch or delete: 1: only if the key has if_version */
   uint64_t if_version;
 } rkv_write_options;
 #define RKV_WRITE_OPTIONS_INIT {sizeof(rkv_write_options), 0, 0, 0, 0, 0, 0, 0}

@@ -152,10 +152,11 @@ class RKV_EXPORT Operations {
     return remove_version(key, std::nullopt, client::options_of<WriteOptions>(given));
   }
 
-  // Sets the time to live of a key, counted from when the server takes the request; 0: the key does
-  // not expire any more. The value stays and is not sent; a counter stays a counter. One round
-  // trip, and a write like any other: it returns the new version of the key. kNotFound. The server
-  // copies the value if it has a disk or is in a group, or the key begins or ceases to expire.
+  // Sets the time to live of a key, counted from when the server takes the request. 0: the key does
+  // not expire any more, so do not pass a remaining time that may be rounded to 0. The value stays
+  // and is not sent; a counter stays a counter, and leaves its cell. One round trip, and a write
+  // like any other: it returns the new version of the key. kNotFound. The server copies the value
+  // if it has a disk or is in a group, or the key begins or ceases to expire.
   template <OptionsOrTimeout<WriteOptions> Given = WriteOptions>
   Result<std::uint64_t> touch(std::string_view key, std::chrono::milliseconds ttl,
                               const Given& given = {}) {

@@ -44,7 +44,7 @@
 
 namespace rkv::server {
 
-inline constexpr std::uint16_t kReplicationVersion = 6;
+inline constexpr std::uint16_t kReplicationVersion = 7;  // 7: a tag may name a touch
 inline constexpr std::size_t kReplicationHeadBytes = 24;
 // A block holds at least the longest entry.
 inline constexpr std::size_t kMaxBlockBytes = std::size_t{32} << 20;

@@ -240,6 +240,29 @@ TEST(Touch, ACounterWhoseCellDoesNotAnswerStays) {
   EXPECT_TRUE(touch(t.under, "n", {.ttl_ms = 5'000}));
 }
 
+// While a touch looks again, a plain value may have become a counter in a cell.
+TEST(Touch, ACounterThatTakesTheKeyMeanwhileStaysEightBytesLong) {
+  constexpr std::uint32_t kRounds = 3000;
+  CountersUnderTest t(kRounds);
+  std::atomic<bool> stop = false;
+  std::thread toucher([&] {
+    std::vector<std::byte> buffer(kMaxInlineBytes);
+    while (!stop)
+      (void)t.store().touch(as_bytes("n"), {.ttl_ms = 900'000}, buffer);
+  });
+  for (std::uint32_t round = 0; round < kRounds && !HasFailure(); ++round) {
+    const std::string value(20 + round % 100, 'v');
+    EXPECT_TRUE(t.store().put(as_bytes("n"), as_bytes(value)));
+    EXPECT_TRUE(t.store().remove(as_bytes("n")));
+    EXPECT_TRUE(t.store().counters().open(as_bytes("n"), true, t.network));
+    EXPECT_EQ(t.number("n"), 0);
+    EXPECT_TRUE(t.store().remove(as_bytes("n")));
+    t.under.clock.advance(10 * kNanosPerMs);
+  }
+  stop = true;
+  toucher.join();
+}
+
 // Readers of a large value meet its head while it is written. They find the value, or nothing that
 // they could take for it, and versions rise.
 TEST(Touch, ReadersMeetTheHeadOfALargeValueThatIsTouched) {
