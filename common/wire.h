@@ -130,7 +130,7 @@ enum class Opcode : std::uint8_t {
   kMovePrimary = 17,    // -> nothing: the server hands over to that replica
   kRemoveReplica = 18,  // -> nothing: the replica has left the group
   // Sets or ends a key's time to live. Its value stays.
-  kTouch = 19,        // key -> version, slot; kNotFound when there is no such key
+  kTouch = 19,        // key -> version, slot; kNotFound when it does not exist
   kSetLogLevel = 20,  // debug, info, warn or error -> nothing
 };
 inline constexpr Opcode kLastOpcode = Opcode::kSetLogLevel;

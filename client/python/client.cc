@@ -66,7 +66,7 @@ class PyClient {
     return value_or_raise(call(
         [&](SharedClient& client) { return client.put_with(name.text(), text.text(), options); }));
   }
-  // nullopt: there is no such key.
+  // nullopt: the key does not exist.
   std::optional<std::uint64_t> touch(py::handle key, const Seconds& ttl,
                                      const OptionalVersion& if_version, const Level& durability,
                                      const Seconds& timeout) {

@@ -91,7 +91,7 @@ class AsyncClient:
         return self._begin(lambda core, done: core.put(key, value, done, **options))
 
     def touch(self, key, ttl=None, **options):
-        """The version of the key; None: there is no such key. As rkv.Client.touch()."""
+        """The version of the key; None: the key does not exist. As rkv.Client.touch()."""
         return self._begin(lambda core, done: core.touch(key, done, ttl, **options))
 
     def delete(self, key, **options):

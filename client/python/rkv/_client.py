@@ -93,9 +93,9 @@ class Client:
         return self._core.put(key, value, **options)
 
     def touch(self, key, ttl=None, **options):
-        """The version of the key, which lives for ttl seconds from now on; None: it does not expire any
-        more. The value stays and is not sent. None: there is no such key. if_version, else
-        rkv.Conflict; durability, timeout."""
+        """Sets the time to live to ttl seconds from now on; without ttl the key does not expire any more. The
+        value stays and is not sent. Returns the new version, or None: the key does not exist. if_version,
+        else rkv.Conflict; durability, timeout."""
         return self._core.touch(key, ttl, **options)
 
     def delete(self, key, **options):
