@@ -112,7 +112,7 @@ RequestHandler::Answer RequestHandler::serve(const Request& request) {
     case Opcode::kPutLarge:
       return put_large(request);
     case Opcode::kTouch:
-      return when_safe(request, touch(request));
+      return when_safe(request, touch(request, true));
     case Opcode::kRemove:
       return when_safe(request, remove(request));
     case Opcode::kPing:
@@ -315,8 +315,8 @@ RequestHandler::Answer RequestHandler::put(const Request& request) {
   return stored ? reply(stored_response(request, *stored)) : failed(request, stored.error());
 }
 
-RequestHandler::Answer RequestHandler::touch(const Request& request) {
-  const auto touched = parts_.store.touch(request.key, options_of(request), value_);
+RequestHandler::Answer RequestHandler::touch(const Request& request, bool copies_large) {
+  const auto touched = parts_.store.touch(request.key, options_of(request), value_, copies_large);
   return touched ? reply(stored_response(request, *touched)) : failed(request, touched.error());
 }
 
@@ -350,16 +350,17 @@ Response RequestHandler::serve_packed(const Request& operation, AwaitMark& all) 
     const bool is_alone = std::holds_alternative<AwaitLoad>(answer.next) || code == Code::kTooLarge;
     return is_alone ? ResultWriter::refused_alone(operation.opcode) : answer.response;
   }
-  if (operation.opcode == Opcode::kTouch && parts_.store.takes_long_to_touch(operation.key))
-    return ResultWriter::refused_alone(operation.opcode);  // others are served between two
   if (operation.opcode == Opcode::kPut && level == Durability::kMemory) {  // the shortest way
     const auto stored = parts_.store.put(operation.key, operation.value, options_of(operation));
     if (stored) return stored_response(operation, *stored);
     if (stored.error().on_disk) return ResultWriter::refused_alone(operation.opcode);
     return refusal(operation.opcode, operation.sequence, stored.error());
   }
-  const Answer answer = serve(operation);
-  if (std::holds_alternative<AwaitLoad>(answer.next)) {
+  const bool is_touch = operation.opcode == Opcode::kTouch;
+  const Answer answer = is_touch ? when_safe(operation, touch(operation, false)) : serve(operation);
+  // Copies of large values are not made in a row: other clients are served between them.
+  const bool is_long = is_touch && static_cast<Code>(answer.response.code) == Code::kTooLarge;
+  if (std::holds_alternative<AwaitLoad>(answer.next) || is_long) {
     return ResultWriter::refused_alone(operation.opcode);
   }
   if (const auto* const mark = std::get_if<AwaitMark>(&answer.next)) {

@@ -185,7 +185,7 @@ class RequestHandler {
   Answer get(const Request& request, std::size_t longest = kMaxInlineBytes);
   void touch(Bytes encoded);
   Answer put(const Request& request);
-  Answer touch(const Request& request);
+  Answer touch(const Request& request, bool copies_large);
   Answer pack(const Request& request);
   Response serve_packed(const Request& operation, AwaitMark& all);
   Answer put_large(const Request& request);

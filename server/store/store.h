@@ -97,10 +97,11 @@ class Store {
 
   // Sets the expiry of a key to that of `options`, or takes it away, and leaves the value. Returns
   // the version of this write. kNotFound. `buffer`: kMaxInlineBytes of the caller's, for the value.
-  StoreResult<PutResult> touch(Bytes key, const PutOptions& options, MutableBytes buffer) {
-    return toucher_.touch(key, options, buffer);
+  // kTooLarge: a large value would be copied, and `copies_large` is false.
+  StoreResult<PutResult> touch(Bytes key, const PutOptions& options, MutableBytes buffer,
+                               bool copies_large = true) {
+    return toucher_.touch(key, options, buffer, copies_large);
   }
-  bool takes_long_to_touch(Bytes key) const { return toucher_.is_long(key); }
 
   // Begins to fetch what an operation on the key reads first. A hint.
   void prefetch(Bytes key) const { table_.prefetch(key); }

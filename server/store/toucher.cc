@@ -17,7 +17,8 @@ bool is_another(const StoreResult<PutResult>& result) {
 }
 }  // namespace
 
-StoreResult<PutResult> Toucher::touch(Bytes key, const PutOptions& options, MutableBytes buffer) {
+StoreResult<PutResult> Toucher::touch(Bytes key, const PutOptions& options, MutableBytes buffer,
+                                      bool copies_large) {
   for (int turn = 0; turn < kTurns; ++turn) {  // each is due to another write of the key
     RKV_ASSIGN_OR_RETURN(const std::size_t length, length_of(key, options));
     StoreResult<PutResult> touched = std::unexpected(StoreError(kAnother));
@@ -25,16 +26,13 @@ StoreResult<PutResult> Toucher::touch(Bytes key, const PutOptions& options, Muta
       touched = touch_small(key, length, options, buffer);
     } else {
       if (log_.is_volatile()) touched = touch_head(key, options);
+      if (is_another(touched) && !copies_large)
+        return fail(Code::kTooLarge, "the value would be copied");
       if (is_another(touched)) touched = put_again(key, length, options);
     }
     if (!is_another(touched)) return touched;
   }
   return fail(Code::kBusy, "others write the key all the time: retry");
-}
-
-bool Toucher::is_long(Bytes key) const {
-  const auto length = length_of(key, {});
-  return length && is_large(*length);
 }
 
 StoreResult<std::size_t> Toucher::length_of(Bytes key, const PutOptions& options) const {

@@ -38,10 +38,10 @@ class Toucher {
   // Sets the expiry to that of `options`; without one, the key never expires. `buffer` holds
   // kMaxInlineBytes; its content is undefined afterwards. A counter in a cell leaves it. kNotFound;
   // others: store.h, and of a put with these options.
-  // kBusy also: the value has changed again and again meanwhile.
-  StoreResult<PutResult> touch(Bytes key, const PutOptions& options, MutableBytes buffer);
-  // Whether a touch of the key may copy a large value, which takes some milliseconds.
-  bool is_long(Bytes key) const;
+  // kBusy also: the value has changed again and again meanwhile. kTooLarge: a large value would be
+  // copied, which takes some milliseconds, and `copies_large` is false.
+  StoreResult<PutResult> touch(Bytes key, const PutOptions& options, MutableBytes buffer,
+                               bool copies_large);
 
  private:
   // Length of the key's value. kNotFound, or as DiskTier::check_in_memory().

@@ -279,6 +279,23 @@ TEST_F(HandlerTest, WritesAwaitTheMarkOfTheirLevel) {
   }
 }
 
+// A pack would copy up to 32 of them before another client is served.
+TEST_F(HandlerTest, TouchesOfLargeValuesAreNotForPacks) {
+  const auto large = patterned(1, kMaxInlineBytes + 1);
+  ASSERT_TRUE(store_->put(as_bytes("large"), large));
+  ASSERT_EQ(put("small", "value").response.code, 0);
+  std::vector<std::byte> bytes(256);
+  PackWriter writer(bytes);
+  for (const char* key : {"large", "small"})
+    writer.add({.opcode = Opcode::kTouch, .ttl_ms = 60'000, .key = as_bytes(key)});
+  const auto packed = ask({.opcode = Opcode::kPack, .sequence = 3, .value = writer.finish()});
+  ResultReader results(packed.response.value);
+  EXPECT_EQ(results.next(Opcode::kTouch)->flags, Response::kAlone);
+  EXPECT_EQ(results.next(Opcode::kTouch)->code, 0);
+  EXPECT_EQ(
+      ask({.opcode = Opcode::kTouch, .ttl_ms = 60'000, .key = as_bytes("large")}).response.code, 0);
+}
+
 // Nothing was written, so there is nothing to wait for; and the version in the answer to a swap
 // that was not done may be of an earlier start of the server, with a sequence that this one will
 // not reach for long.

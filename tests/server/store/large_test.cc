@@ -3,7 +3,6 @@
 
 #include <map>
 
-#include "common/random.h"
 #include "tests/server/store/store_fixture.h"
 
 namespace rkv::server {
@@ -11,27 +10,13 @@ namespace {
 
 using testing::Answer;
 
-MemoryOptions roomy() {
-  MemoryOptions options = small_memory();
-  options.memory_bytes = std::size_t{256} << 20;
-  return options;
-}
-
-std::string patterned(std::uint64_t seed, std::size_t length) {
-  std::string value(length, '\0');
-  Random random(seed);
-  for (char& c : value)
-    c = static_cast<char>(random());
-  return value;
-}
-
 TEST(Large, ReadersFindValuesOfEverySize) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   std::uint64_t seed = 0;
   for (const std::size_t size : {kMaxInlineBytes, kMaxInlineBytes + 1, std::size_t{1} << 20,
                                  kMaxValueBytes - 1, kMaxValueBytes}) {
     for (const std::string& key : {std::string("k"), std::string(kMaxKeyBytes, 'K')}) {
-      const std::string value = patterned(++seed, size);
+      const std::string value = random_text(++seed, size);
       ASSERT_TRUE(t.put(key, value));
       const Answer answer = t.read(key);
       ASSERT_EQ(answer.kind, Answer::Kind::kValue) << size;
@@ -43,8 +28,8 @@ TEST(Large, ReadersFindValuesOfEverySize) {
 }
 
 TEST(Large, TheServerSaysWhereOneIs) {
-  StoreUnderTest t(roomy());
-  const auto put = t.put("k", patterned(1, 1'000'000));
+  StoreUnderTest t(roomy_memory());
+  const auto put = t.put("k", random_text(1, 1'000'000));
   const auto got = t.store.get(as_bytes("k"), t.buffer);
   ASSERT_TRUE(got);
   EXPECT_TRUE(got->large);
@@ -56,9 +41,9 @@ TEST(Large, TheServerSaysWhereOneIs) {
 }
 
 TEST(Large, OneOnItsWayIsSeenByNobody) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   ASSERT_TRUE(t.put("k", "old"));
-  const std::string value = patterned(2, 300'000);
+  const std::string value = random_text(2, 300'000);
   auto large = t.store.large_records().begin(as_bytes("k"), value.size(), {});
   ASSERT_TRUE(large);
   EXPECT_EQ(large->local_key, 1U) << "the adapter's key of plain memory";
@@ -74,7 +59,7 @@ TEST(Large, OneOnItsWayIsSeenByNobody) {
 }
 
 TEST(Large, WhatIsCancelledOrRefusedGivesEverythingBack) {
-  StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{32} << 20)));
+  StoreUnderTest t(roomy_memory(), std::move(*CommitLog::create(std::size_t{32} << 20)));
   ASSERT_TRUE(t.put("k", "old"));
   const std::uint64_t used = t.store.stats().data_bytes_used;
   const std::uint64_t queued = t.log->bytes_queued();
@@ -99,7 +84,7 @@ TEST(Large, WhatIsCancelledOrRefusedGivesEverythingBack) {
 
 // LARGE-2: their clients may be slow, or have stopped.
 TEST(Large, OnesOnTheirWayTakeNothingOfTheQueue) {
-  StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{32} << 20)));
+  StoreUnderTest t(roomy_memory(), std::move(*CommitLog::create(std::size_t{32} << 20)));
   LargeRecords& records = t.store.large_records();
   const std::uint64_t idle = t.log->bytes_queued();
   auto one = records.begin(as_bytes("a"), kMaxValueBytes - 4096, {});
@@ -116,7 +101,7 @@ TEST(Large, OnesOnTheirWayTakeNothingOfTheQueue) {
 
 // LARGE-3, by the queue's length: each has a copy on the heap.
 TEST(Large, OnesOnTheirWayHaveNoMoreThanTheirShare) {
-  StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{32} << 20)));
+  StoreUnderTest t(roomy_memory(), std::move(*CommitLog::create(std::size_t{32} << 20)));
   LargeRecords& records = t.store.large_records();
   EXPECT_EQ(records.limit_bytes(), std::uint64_t{32} << 20);
   constexpr std::size_t kLength = (std::size_t{16} << 20) - 4096;
@@ -137,7 +122,7 @@ TEST(Large, OnesOnTheirWayHaveNoMoreThanTheirShare) {
 
 // LARGE-3, by the memory: without a disk nothing else bounds them.
 TEST(Large, OnesOnTheirWayLeaveThreeQuartersOfTheMemory) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   LargeRecords& records = t.store.large_records();
   std::vector<LargePut> begun;
   for (int i = 0; i < 32; ++i) {
@@ -155,9 +140,9 @@ TEST(Large, OnesOnTheirWayLeaveThreeQuartersOfTheMemory) {
 }
 
 TEST(Large, OneThatHasArrivedTakesItsSpaceInTheQueueThen) {
-  StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{32} << 20)));
+  StoreUnderTest t(roomy_memory(), std::move(*CommitLog::create(std::size_t{32} << 20)));
   LargeRecords& records = t.store.large_records();
-  const std::string value = patterned(9, kMaxValueBytes - 4096);
+  const std::string value = random_text(9, kMaxValueBytes - 4096);
   auto large = records.begin(as_bytes("k"), value.size(), {});
   ASSERT_TRUE(large);
   std::memcpy(large->value.data(), value.data(), value.size());
@@ -183,7 +168,7 @@ TEST(Large, OneThatHasArrivedTakesItsSpaceInTheQueueThen) {
 }
 
 TEST(Large, AQueueThatCanNeverHoldOneSaysSo) {
-  StoreUnderTest t(roomy(), std::move(*CommitLog::create(std::size_t{1} << 20)));
+  StoreUnderTest t(roomy_memory(), std::move(*CommitLog::create(std::size_t{1} << 20)));
   const auto large = t.store.large_records().begin(as_bytes("a"), kMaxValueBytes, {});
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, Code::kTooLarge);
@@ -198,8 +183,8 @@ TEST(Large, AStoreWhoseExtentsAreShorterSaysSo) {
 }
 
 TEST(Large, LoadedFromDisk) {
-  StoreUnderTest t(roomy());
-  const std::string value = patterned(3, 2'000'001);
+  StoreUnderTest t(roomy_memory());
+  const std::string value = random_text(3, 2'000'001);
   ASSERT_TRUE(t.store.loader().load({.version = Version::of(2, 9),
                                      .expiry_ms = 77,
                                      .key = as_bytes("k"),
@@ -211,12 +196,13 @@ TEST(Large, LoadedFromDisk) {
 
 // A READ of one takes long: its block is left alone for longer than others.
 TEST(Large, AReplacedOneStaysReadableForAWhile) {
-  StoreUnderTest t(roomy());
-  const auto old = t.put("k", patterned(1, 1'000'000));
-  ASSERT_TRUE(t.put("k", patterned(2, 1'000'000)));
+  StoreUnderTest t(roomy_memory());
+  const auto old = t.put("k", random_text(1, 1'000'000));
+  ASSERT_TRUE(t.put("k", random_text(2, 1'000'000)));
   t.clock.advance(50 * kNanosPerMs);
   for (int i = 0; i < 20; ++i)
-    ASSERT_TRUE(t.store.put(as_bytes("k" + std::to_string(i)), as_bytes(patterned(3, 1'000'000))));
+    ASSERT_TRUE(
+        t.store.put(as_bytes("k" + std::to_string(i)), as_bytes(random_text(3, 1'000'000))));
   const auto record = decode_record({t.memory->record(old->slot.location()), 1'000'100}, kTestEpoch,
                                     old->slot.location());
   ASSERT_TRUE(record);
@@ -225,7 +211,7 @@ TEST(Large, AReplacedOneStaysReadableForAWhile) {
 
 // Random puts and removals of all sizes; every block is its own.
 TEST(Large, SizesOfAllKindsSideBySide) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   Random random(11);
   std::map<std::string, std::pair<std::uint64_t, std::size_t>> model;
   for (std::uint64_t step = 1; step < 1500; ++step) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/random.h"
 #include "server/log/commit_log.h"
 #include "server/memory/memory.h"
 #include "server/store/store.h"
@@ -30,6 +31,19 @@ inline constexpr bool kSanitized = false;
 
 inline MemoryOptions small_memory() {
   return {.memory_bytes = kMinMemoryBytes, .epoch = kTestEpoch, .hash_seed = 42};
+}
+// Has room for the longest values.
+inline MemoryOptions roomy_memory() {
+  MemoryOptions options = small_memory();
+  options.memory_bytes = std::size_t{256} << 20;
+  return options;
+}
+inline std::string random_text(std::uint64_t seed, std::size_t length) {
+  std::string value(length, '\0');
+  Random random(seed);
+  for (char& c : value)
+    c = static_cast<char>(random());
+  return value;
 }
 // So many segments from the start and no more, ever.
 inline void fix_index(MemoryOptions& options, std::uint32_t segments) {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <thread>
 
-#include "common/random.h"
 #include "tests/server/store/cells_fixture.h"
 #include "tests/server/store/store_fixture.h"
 
@@ -12,20 +11,6 @@ namespace rkv::server {
 namespace {
 
 using testing::Answer;
-
-MemoryOptions roomy() {
-  MemoryOptions options = small_memory();
-  options.memory_bytes = std::size_t{256} << 20;
-  return options;
-}
-
-std::string patterned(std::uint64_t seed, std::size_t length) {
-  std::string value(length, '\0');
-  Random random(seed);
-  for (char& c : value)
-    c = static_cast<char>(random());
-  return value;
-}
 
 StoreResult<PutResult> touch(StoreUnderTest& t, std::string_view key,
                              const PutOptions& options = {}) {
@@ -58,7 +43,7 @@ constexpr std::size_t kLengths[] = {0,
 
 void expect_only_the_expiry_changes(StoreUnderTest& t) {
   for (const std::size_t length : kLengths) {
-    const std::string value = patterned(length, length);
+    const std::string value = random_text(length, length);
     for (const std::string& key : {std::string("k"), std::string(kMaxKeyBytes, 'K')}) {
       ASSERT_TRUE(t.put(key, value));
       Version last = t.store.get(as_bytes(key), t.buffer)->version;
@@ -87,17 +72,17 @@ void expect_only_the_expiry_changes(StoreUnderTest& t) {
 }
 
 TEST(Touch, OnlyTheExpiryChanges) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   expect_only_the_expiry_changes(t);
 }
 
 TEST(Touch, OnlyTheExpiryChangesOfWhatGoesToDisk) {
-  StoreUnderTest t(roomy(), some_log());
+  StoreUnderTest t(roomy_memory(), some_log());
   expect_only_the_expiry_changes(t);
 }
 
 TEST(Touch, OnlyTheExpiryChangesInScrubbedMemory) {
-  MemoryOptions options = roomy();
+  MemoryOptions options = roomy_memory();
   options.scrub = true;
   StoreUnderTest t(options);
   expect_only_the_expiry_changes(t);
@@ -105,8 +90,8 @@ TEST(Touch, OnlyTheExpiryChangesInScrubbedMemory) {
 
 // The head alone is written again: no memory is needed, however long the value is.
 TEST(Touch, ALargeValueThatExpiresStaysWhereItIs) {
-  StoreUnderTest t(roomy());
-  const std::string value = patterned(1, 3'000'000);
+  StoreUnderTest t(roomy_memory());
+  const std::string value = random_text(1, 3'000'000);
   ASSERT_TRUE(t.store.put(as_bytes("k"), as_bytes(value), {.ttl_ms = 5'000}));
   const Slot before = t.store.get(as_bytes("k"), t.buffer)->slot;
   const std::uint64_t used = t.store.stats().data_bytes_used;
@@ -120,10 +105,10 @@ TEST(Touch, ALargeValueThatExpiresStaysWhereItIs) {
 
 // A reader that keeps finding the head half written gets one that is not.
 TEST(Touch, ALargeValueThatIsPinnedMoves) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   std::vector<std::uint64_t> words(kHintWords);
   t.store.records().add_hint_words(words.data());
-  const std::string value = patterned(1, 3'000'000);
+  const std::string value = random_text(1, 3'000'000);
   ASSERT_TRUE(t.store.put(as_bytes("k"), as_bytes(value), {.ttl_ms = 5'000}));
   const Slot before = t.store.get(as_bytes("k"), t.buffer)->slot;
   words[t.memory->hash(as_bytes("k")).stripe()] =
@@ -136,8 +121,8 @@ TEST(Touch, ALargeValueThatIsPinnedMoves) {
 
 TEST(Touch, AnEntryOfTheLogHasTheWholeValue) {
   for (const std::size_t length : {std::size_t{0}, std::size_t{100}, std::size_t{300'000}}) {
-    StoreUnderTest t(roomy(), some_log());
-    const std::string value = patterned(length, length);
+    StoreUnderTest t(roomy_memory(), some_log());
+    const std::string value = random_text(length, length);
     ASSERT_TRUE(t.put("k", value));
     ASSERT_TRUE(touch(t, "k", {.ttl_ms = 5'000}));
     CommitLog::Entry entry;
@@ -153,7 +138,7 @@ TEST(Touch, AnEntryOfTheLogHasTheWholeValue) {
 }
 
 TEST(Touch, AKeyThatIsNotThereStaysAway) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   EXPECT_EQ(touch(t, "k").error().code, Code::kNotFound);
   ASSERT_TRUE(t.put("k", "v"));
   ASSERT_TRUE(t.remove("k"));
@@ -163,10 +148,10 @@ TEST(Touch, AKeyThatIsNotThereStaysAway) {
 }
 
 TEST(Touch, ANamedVersionMustBeThePresentOne) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   for (const std::size_t length : {std::size_t{10}, std::size_t{300'000}}) {
-    const Version old = t.put("k", patterned(1, length))->version;
-    const Version present = t.put("k", patterned(2, length))->version;
+    const Version old = t.put("k", random_text(1, length))->version;
+    const Version present = t.put("k", random_text(2, length))->version;
     const auto with = [](Version version) {
       return PutOptions{.condition = Condition::kIfVersion, .expected = version, .ttl_ms = 5'000};
     };
@@ -182,9 +167,9 @@ TEST(Touch, ANamedVersionMustBeThePresentOne) {
 }
 
 TEST(Touch, AKeyLivesAsLongAsItsLastTouchSays) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   for (const std::size_t length : {std::size_t{10}, std::size_t{300'000}}) {
-    ASSERT_TRUE(t.store.put(as_bytes("k"), as_bytes(patterned(1, length)), {.ttl_ms = 1'000}));
+    ASSERT_TRUE(t.store.put(as_bytes("k"), as_bytes(random_text(1, length)), {.ttl_ms = 1'000}));
     ASSERT_TRUE(touch(t, "k", {.ttl_ms = 60'000}));
     t.clock.advance(30'000 * kNanosPerMs);
     (void)t.store.expirer().expire();
@@ -198,9 +183,9 @@ TEST(Touch, AKeyLivesAsLongAsItsLastTouchSays) {
 }
 
 TEST(Touch, AWriteThatComesTooLateIsNotBegun) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   for (const std::size_t length : {std::size_t{10}, std::size_t{300'000}}) {
-    ASSERT_TRUE(t.put("k", patterned(1, length)));
+    ASSERT_TRUE(t.put("k", random_text(1, length)));
     const auto late = touch(t, "k", {.ttl_ms = 5'000, .begin_by = t.clock.now() - 1});
     EXPECT_EQ(late.error().code, Code::kTimeout);
     EXPECT_EQ(expiry_of(t, "k"), 0U);
@@ -208,7 +193,7 @@ TEST(Touch, AWriteThatComesTooLateIsNotBegun) {
 }
 
 TEST(Touch, ACounterStaysACounter) {
-  StoreUnderTest t(roomy());
+  StoreUnderTest t(roomy_memory());
   ASSERT_TRUE(t.store.counters().add(as_bytes("n"), 41));
   ASSERT_TRUE(touch(t, "n", {.ttl_ms = 5'000}));
   EXPECT_NE(expiry_of(t, "n"), 0U);
@@ -266,8 +251,8 @@ TEST(Touch, ACounterThatTakesTheKeyMeanwhileStaysEightBytesLong) {
 // Readers of a large value meet its head while it is written. They find the value, or nothing that
 // they could take for it, and versions rise.
 TEST(Touch, ReadersMeetTheHeadOfALargeValueThatIsTouched) {
-  StoreUnderTest t(roomy());
-  const std::string value = patterned(1, kMaxInlineBytes + 100);
+  StoreUnderTest t(roomy_memory());
+  const std::string value = random_text(1, kMaxInlineBytes + 100);
   ASSERT_TRUE(t.store.put(as_bytes("k"), as_bytes(value), {.ttl_ms = 5'000}));
   std::atomic<bool> stop = false;
   std::atomic<std::uint64_t> touches = 0;
