@@ -139,6 +139,8 @@ Status RingState::reap_receives() {
                          link_.poll_receives(std::span(come).first(std::min(left, come.size()))));
     for (const WorkCompletion& one : std::span(come).first(count)) {
       if (!one.ok()) {
+        // A request that has failed flushed it, and is the reason to tell.
+        RKV_RETURN_IF_ERROR(reap_sends());
         link_.note_receive(one.status);
       } else if (!lied_) {
         const Status taken = take_receive(one);

@@ -208,6 +208,8 @@ Status SendReceiveState::reap_receives() {
     RKV_ASSIGN_OR_RETURN(count, link_.poll_receives(come));
     for (const WorkCompletion& one : std::span(come).first(count)) {
       if (!one.ok()) {
+        // A SEND that has failed flushed it, and is the reason to tell.
+        RKV_RETURN_IF_ERROR(reap_sends());
         link_.note_receive(one.status);
         continue;
       }
